@@ -1,0 +1,66 @@
+"""When a discussion stops and what the group then decides (METHOD 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from sim.arrays import Bools, Floats, Ints, Words
+from sim.discussion.public import PublicView
+from sim.discussion.state import plurality_share
+from sim.errors import UserError
+from sim.randomness import keys, uniform
+
+ABSTAIN = -1
+
+
+class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Stop at a vote, at the horizon, or once a quorum with one top option is confident and well informed.
+
+    `quorum` is the share of agents in (0, 1], or None for no early stop.
+    """
+
+    quorum: float | None = 1.0
+    confidence: float = 0.8
+    coverage: float = 0.6
+
+    def __post_init__(self) -> None:
+        if self.quorum is not None and not 0 < self.quorum <= 1:
+            raise UserError(
+                f"stop.quorum is {self.quorum}; it must lie in (0, 1] or be null for no early stop"
+            )
+
+    def __call__(self, view: PublicView) -> Bools:
+        """Which discussions are over (B,)."""
+        over = view.voted | (view.rounds >= view.horizon)
+        if self.quorum is None:
+            return over
+        agreed = plurality_share(view) >= self.quorum - 1e-9
+        confident = view.beliefs.max(-1).mean(1) > self.confidence
+        informed = view.evidence.mean(1) > self.coverage
+        answered = view.stale.mean(1) < 0.5
+        return over | (agreed & confident & informed & answered)
+
+
+@dataclass(frozen=True)
+class Votes:
+    """Fresh, independent final answers: choice (B, N), ABSTAIN where unparsable; beliefs (B, N, K)."""
+
+    choice: Ints
+    beliefs: Floats
+
+
+def decide(votes: Votes, key: Words) -> Ints:
+    """The group's decision (B,): plurality, ties by the larger mean belief, then by a seeded hash.
+
+    Where everybody abstains the decision is ABSTAIN: nothing can be carried by no vote.
+    """
+    size, _, n_options = votes.beliefs.shape
+    counts = (votes.choice[:, :, None] == np.arange(n_options)).sum(1)
+    mean_belief = votes.beliefs.mean(1)
+    dice = uniform(keys("decision", key), n_options)
+    order = np.lexsort((dice, mean_belief, counts), axis=-1)
+    winner = order[:, -1]
+    return np.where(counts.sum(1) > 0, winner, ABSTAIN).reshape(size)

@@ -1,0 +1,99 @@
+"""Text statistics of messages (METHOD 1): content words, novelty and overlap, weighted by inverse frequency.
+
+Words come from a fixed frequency table (wordfreq) and are stemmed (snowballstemmer); nothing is learned here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from sim.arrays import Floats
+
+_TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+_STOP_RANK = 150
+_FLOOR_FREQUENCY = 1e-8
+
+
+@lru_cache(maxsize=1)
+def _stop_words() -> frozenset[str]:
+    from wordfreq import top_n_list
+
+    return frozenset(top_n_list("en", _STOP_RANK))
+
+
+@lru_cache(maxsize=200_000)
+def _stem(word: str) -> str:
+    import snowballstemmer
+
+    stem: str = snowballstemmer.stemmer("english").stemWord(word)
+    return stem
+
+
+@lru_cache(maxsize=200_000)
+def _idf(word: str) -> float:
+    """Inverse frequency of a surface word, in nats; a number counts like a rare word."""
+    from wordfreq import word_frequency
+
+    frequency = 0.0 if word[0].isdigit() else word_frequency(word, "en")
+    return float(-np.log(max(frequency, _FLOOR_FREQUENCY)))
+
+
+@lru_cache(maxsize=50_000)
+def content_words(text: str) -> dict[str, float]:
+    """W(m): stemmed content words and numbers of a text with their idf (nats). Do not modify the result."""
+    found: dict[str, float] = {}
+    for token in _TOKEN.findall(text.lower()):
+        if token in _stop_words() or (len(token) == 1 and not token.isdigit()):
+            continue
+        stem = _stem(token)
+        found[stem] = max(found.get(stem, 0.0), _idf(token))
+    return found
+
+
+def vocabulary(texts: Iterable[str]) -> set[str]:
+    """P_t: the union of the content words of several texts."""
+    return {word for text in texts for word in content_words(text)}
+
+
+def novelty(text: str, known: set[str]) -> float:
+    """ν in [0, 1]: share of a message's idf mass that is not in `known`; 0 for a message without content."""
+    words = content_words(text)
+    total = sum(words.values())
+    return sum(idf for word, idf in words.items() if word not in known) / total if words else 0.0
+
+
+def overlap(text: str, earlier: Sequence[str]) -> float:
+    """ρ in [0, 1]: the largest share of a message's idf mass found in one earlier text; 1 for an empty message."""
+    words = content_words(text)
+    total = sum(words.values())
+    if not words:
+        return 1.0
+    shares = (sum(words[w] for w in words.keys() & content_words(other).keys()) for other in earlier)
+    return max(shares, default=0.0) / total
+
+
+def first_novelty(base: Sequence[str], clues: Sequence[str]) -> Floats:
+    """ν (M,) of each clue when it is said verbatim and only the `base` texts are known."""
+    known = vocabulary(base)
+    return np.array([novelty(clue, known) for clue in clues])
+
+
+def pair_overlap(base: Sequence[str], clues: Sequence[str]) -> tuple[Floats, Floats]:
+    """Two tables (M, M) over pairs (clue, other): the idf share of the clue found in the other, and the part
+    of that share that the `base` texts do not already hold."""
+    known = vocabulary(base)
+    size = len(clues)
+    whole, fresh = np.ones((size, size)), np.zeros((size, size))
+    for i, clue in enumerate(clues):
+        words = content_words(clue)
+        total = sum(words.values())
+        for j, other in enumerate(clues):
+            common = words.keys() & content_words(other).keys()
+            if total:
+                whole[i, j] = sum(words[w] for w in common) / total
+                fresh[i, j] = sum(words[w] for w in common if w not in known) / total
+    return whole, fresh
