@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -46,13 +47,13 @@ def take(batch: T, rows: Ints | Bools) -> T:
 def join(batches: Sequence[T]) -> T:
     """Several batches of one shape as one, rows in order."""
     first = batches[0]
-    joined = {}
+    joined: dict[str, Any] = {}
     for field in fields(first):  # type: ignore[arg-type]
         values = [getattr(batch, field.name) for batch in batches]
         if isinstance(values[0], np.ndarray):
             joined[field.name] = np.concatenate(values)
         elif isinstance(values[0], tuple):
-            joined[field.name] = tuple(item for value in values for item in value)
+            joined[field.name] = tuple(chain.from_iterable(values))
         elif hasattr(values[0], "__dataclass_fields__"):
             joined[field.name] = join(values)
     return replace(first, **joined)  # type: ignore[type-var]

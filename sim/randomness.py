@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
+Part: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.uint64] | np.uint64 | int
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -41,13 +42,13 @@ def mix(x: Keys) -> Keys:
     return x ^ (x >> np.uint64(31))
 
 
-def fold(key: Keys, part: npt.NDArray[np.integer] | npt.NDArray[np.uint64] | int) -> Keys:
+def fold(key: Keys, part: Part) -> Keys:
     """The key extended by one more part; shapes broadcast."""
     word = np.atleast_1d(np.asarray(part)).astype(np.uint64)
     return mix((key + _GOLDEN) ^ mix(word + _GOLDEN))
 
 
-def keys(purpose: str, *parts: npt.NDArray[np.integer] | npt.NDArray[np.uint64] | int | str) -> Keys:
+def keys(purpose: str, *parts: Part | str) -> Keys:
     """64-bit keys for a purpose and any number of integer (or text) parts; array parts broadcast together."""
     key = np.array([text_key(purpose)], dtype=np.uint64)
     for part in parts:

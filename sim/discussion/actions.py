@@ -31,7 +31,8 @@ def parse_action(name: str) -> int:
 class Menu:
     """What may be branched on in a study: one column per (action, draw).
 
-    `actions` and `draws` have shape (C,). Interventions use draw 0; `best_of_4_free` uses four draws of `free`.
+    `actions` and `draws` have shape (C,). Interventions use draw 0;
+    `best_of_4_free` uses four draws of `free`.
     """
 
     actions: tuple[int, ...]

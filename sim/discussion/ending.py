@@ -34,14 +34,15 @@ class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __call__(self, view: PublicView) -> Bools:
         """Which discussions are over (B,)."""
-        over = view.voted | (view.rounds >= view.horizon)
+        over: Bools = view.voted | (view.rounds >= view.horizon)
         if self.quorum is None:
             return over
         agreed = plurality_share(view) >= self.quorum - 1e-9
         confident = view.beliefs.max(-1).mean(1) > self.confidence
         informed = view.evidence.mean(1) > self.coverage
         answered = view.stale.mean(1) < 0.5
-        return over | (agreed & confident & informed & answered)
+        settled: Bools = over | (agreed & confident & informed & answered)
+        return settled
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,8 @@ STATE_GROUPS = MappingProxyType(
 def state_vector(view: PublicView, features: Features, candidates: Candidates) -> Floats:
     """The state vector (B, len(STATE_NAMES)), columns as STATE_NAMES.
 
-    `evidence_of_a` and `words_of_a` describe the agent that intervention a would reach (its e_i, and its share
-    of the words); 0 for an intervention that is not on the menu.
+    `evidence_of_a` and `words_of_a` describe the agent that intervention a would reach (its e_i, and its
+    share of the words); 0 for an intervention that is not on the menu.
     """
     s = features.signals
     support = np.quantile(features.agent_support, [0.0, 0.25, 0.5, 0.75, 1.0], axis=1)

@@ -64,12 +64,12 @@ class PublicView:
     @property
     def n_agents(self) -> int:
         """Number of agents N."""
-        return self.beliefs.shape[1]
+        return int(self.beliefs.shape[1])
 
     @property
     def n_options(self) -> int:
         """Number of options K."""
-        return self.beliefs.shape[2]
+        return int(self.beliefs.shape[2])
 
 
 @dataclass(frozen=True)

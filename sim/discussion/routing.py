@@ -61,7 +61,8 @@ def least_heard(view: PublicView, action: int) -> Ints:
 
 def round_robin(view: PublicView, action: int) -> Ints:
     """Agents in turn."""
-    return view.rounds % view.n_agents
+    turn: Ints = np.mod(view.rounds, view.n_agents)
+    return turn
 
 
 def random(view: PublicView, action: int) -> Ints:

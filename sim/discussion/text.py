@@ -67,7 +67,7 @@ def novelty(text: str, known: set[str]) -> float:
 
 
 def overlap(text: str, earlier: Sequence[str]) -> float:
-    """ρ in [0, 1]: the largest share of a message's idf mass found in one earlier text; 1 for an empty message."""
+    """ρ in [0, 1]: the largest share of a message's idf mass found in one earlier text; 1 if empty."""
     words = content_words(text)
     total = sum(words.values())
     if not words:

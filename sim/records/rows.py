@@ -49,7 +49,7 @@ class VoteRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DecisionRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One round of one condition: the proposal, every branch's objective and regret, and what was executed."""
+    """One round of one condition: the proposal, every branch's objective and regret, what was executed."""
 
     stage: str
     condition: str

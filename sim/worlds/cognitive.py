@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -303,7 +304,7 @@ class CognitiveWorld:
         return memory
 
     def _measure(self, state: CognitiveState, turn: _Turn, key: Words) -> tuple[Floats, Floats]:
-        """Novelty and overlap (B, C) of each message: from the clues' texts, or drawn where there are none."""
+        """Novelty and overlap (B, C) of each message: from the clues' texts, or drawn."""
         cohort, mentioned = state.cohort, state.minds.mentions > 0
         if cohort.first_novelty is None or cohort.overlap is None or cohort.fresh_overlap is None:
             return self._draw_text(turn, mentioned, cohort.n_shared, key)
@@ -331,7 +332,7 @@ def _beta_quantiles(a: float, b: float) -> tuple[Floats, Floats]:
     return grid, stats.beta.ppf(grid, a, b)
 
 
-def _flatten(array: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _flatten(array: Any) -> Any:
     return array.reshape(-1, *array.shape[2:])
 
 

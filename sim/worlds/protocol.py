@@ -24,7 +24,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Episodes:
-    """A batch of discussions to hold: tasks (B) of one shape, seeds (B,), and their 64-bit identities (B,)."""
+    """A batch of discussions to hold: tasks (B) of one shape, and their seeds (B,)."""
 
     tasks: tuple[HiddenProfileTask, ...]
     seeds: Ints
