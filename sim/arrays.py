@@ -31,14 +31,17 @@ def _map_rows(batch: T, change: Callable[[Any], Any]) -> T:
 
 
 def take(batch: T, rows: Ints | Bools) -> T:
-    """The rows of a batch, in the order given (or where a mask is true); scalars of the batch are kept."""
+    """The rows of a batch, in the order given (or where a mask is true).
+
+    Scalars are kept, and so is an empty tuple: a world without texts has none for any row.
+    """
     index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
 
     def pick(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return value[index]
         if isinstance(value, tuple):
-            return tuple(value[i] for i in index)
+            return tuple(value[i] for i in index) if value else value
         return take(value, index)
 
     return _map_rows(batch, pick)
