@@ -16,6 +16,11 @@ from sim.randomness import keys, uniform
 ABSTAIN = -1
 
 
+def default_horizon(n_agents: int) -> int:
+    """T where none is configured: 8, or 2N where N > 4 (METHOD 1)."""
+    return 8 if n_agents <= 4 else 2 * n_agents
+
+
 class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Stop at a vote, at the horizon, or once a quorum with one top option is confident and well informed.
 

@@ -16,7 +16,7 @@ from scipy import stats
 
 from sim.arrays import Bools, Floats, Ints, Words, take
 from sim.discussion.actions import CHALLENGE, CLARIFY, VOTE, Candidates
-from sim.discussion.ending import Votes
+from sim.discussion.ending import Votes, default_horizon
 from sim.discussion.public import PublicView, Utterance, advance, opening
 from sim.discussion.text import first_novelty, pair_overlap
 from sim.errors import UserError
@@ -105,8 +105,8 @@ class _Turn:
 class CognitiveWorld:
     """The batch world of synthetic agents; implements `World[CognitiveState]`."""
 
-    def __init__(self, cognition: Cognition, horizon: int, measured_text: bool = True) -> None:
-        """`measured_text`: novelty and overlap from the clues' texts; otherwise drawn as METHOD 9 says for
+    def __init__(self, cognition: Cognition, horizon: int | None = None, measured_text: bool = True) -> None:
+        """`horizon` None is METHOD 1's default for the number of agents. `measured_text`: novelty and overlap from the clues' texts; otherwise drawn as METHOD 9 says for
         tasks without text."""
         self.cognition = cognition
         self.horizon = horizon
@@ -121,7 +121,7 @@ class CognitiveWorld:
         view = opening(
             key,
             _softmax(minds.latent + self._reading(fold(key, 0), minds.latent.shape)),
-            horizon=self.horizon,
+            horizon=self.horizon or default_horizon(episodes.tasks[0].n_agents),
             max_words=1.0,
         )
         return CognitiveState(cohort, np.arange(episodes.size), view, minds)

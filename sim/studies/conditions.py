@@ -1,0 +1,101 @@
+"""From a condition's name to its policy: the rows of every accuracy table (METHOD 11).
+
+`X` executes its proposals; `X+gate` is the same policy behind a calibrated gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+
+from conformal import AuditGate, Gate, OpenGate, ThresholdGate, Thresholds
+from controllers.protocol import Controller
+from controllers.references import Fixed, Random
+from sim.config import BASELINES, StudyConfig, Variant
+from sim.discussion.actions import ACTION_NAMES, FREE, Menu, free_messages, interventions
+from sim.discussion.ending import Stop
+from sim.discussion.routing import make_router
+from sim.studies.rollout import Policy
+
+GATE_SUFFIX = "+gate"
+EXPLORE = "explore"
+FREE_DRAWS = 4
+
+
+def baseline(config: StudyConfig, name: str) -> Policy:
+    """`hidden_pre`, `full_info` (votes on first beliefs) or `hidden_post` (uncontrolled round-robin)."""
+    return Policy(
+        name=name,
+        controller=Fixed(ACTION_NAMES[FREE]),
+        menu=free_messages(),
+        router=make_router("round_robin"),
+        objective=config.objective,
+        gate=OpenGate(),
+        stop=Stop(quorum=None),
+        discuss=name == "hidden_post",
+        full_information=name == "full_info",
+    )
+
+
+def menu_for(config: StudyConfig, variant: Variant) -> Menu:
+    """The menu of a controller: four free messages for `best_of_4_free`; vote for those that may vote."""
+    if variant.controller == "best_of_4_free":
+        return free_messages(FREE_DRAWS)
+    may_vote = config.menu.vote if variant.vote is None else variant.vote
+    without = config.menu.without if variant.without is None else variant.without
+    return interventions(vote=may_vote or variant.controller.endswith("_vote"), without=without)
+
+
+def controlled(config: StudyConfig, condition: str, controller: Controller) -> Policy:
+    """The policy of a condition with a controller, executing its proposals."""
+    variant = config.variant(condition)
+    return Policy(
+        name=condition,
+        controller=controller,
+        menu=menu_for(config, variant),
+        router=make_router(variant.routing or config.routing.name),
+        objective=config.objective,
+        gate=OpenGate(),
+        stop=variant.stop or config.stop,
+        exhaustive=config.exhaustive or condition in config.certified,
+    )
+
+
+def gated(policy: Policy, thresholds: Thresholds) -> Policy:
+    """The same policy behind its calibrated gate, as the condition `X+gate`."""
+    return replace(policy, name=policy.name + GATE_SUFFIX, gate=make_gate(thresholds))
+
+
+def explorer(config: StudyConfig) -> Policy:
+    """The exhaustive explorer: every branch evaluated, a uniform draw committed (METHOD 8)."""
+    may_vote = config.menu.vote or "mlp_vote" in config.learned
+    policy = controlled(config, EXPLORE, Random())
+    return replace(policy, menu=interventions(vote=may_vote, without=config.menu.without), exhaustive=True)
+
+
+def make_gate(thresholds: Thresholds) -> Gate:
+    """The gate that goes with a mode: auditing never replaces."""
+    return AuditGate(thresholds) if thresholds.mode == "audit" else ThresholdGate(thresholds)
+
+
+def describe_policy(config: StudyConfig, policy: Policy, world: Mapping[str, object]) -> dict[str, str]:
+    """The readable parts of the policy hash: everything that must agree between calibration and deployment
+    (METHOD 3), without the gate."""
+    variant = config.variant(policy.name)
+    parts = {
+        "controller": policy.controller.describe(),
+        "objective": msgspec.to_builtins(policy.objective),
+        "router": variant.routing or config.routing.name,
+        "menu": [ACTION_NAMES[action] for action in policy.menu.actions],
+        "draws": list(policy.menu.draws),
+        "stop": msgspec.to_builtins(policy.stop),
+        "world": dict(world),
+    }
+    return {name: msgspec.json.encode(part, order="sorted").decode() for name, part in parts.items()}
+
+
+def is_baseline(name: str) -> bool:
+    """Whether a condition has no controller."""
+    return name in BASELINES

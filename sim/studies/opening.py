@@ -1,0 +1,141 @@
+"""Opening a study: its run directory, tasks, folds and world, from a resolved configuration."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sim.config import (
+    CognitiveWorldConfig,
+    LanguageWorldConfig,
+    StudyConfig,
+    TaskConfig,
+    identity_hash,
+    parse,
+)
+from sim.errors import UserError
+from sim.records.rows import BranchRow, VoteRow
+from sim.records.run_dir import PROVENANCE, claim, provenance, read_config, write_json
+from sim.records.store import RunStore, iter_rows
+from sim.studies.study import Study, Tasks, make_folds
+from sim.tasks import demo_task, fetch_hiddenbench, generate_method, generate_travel, load_tasks, write_tasks
+from sim.worlds.cognitive import CognitiveWorld
+from sim.worlds.protocol import World
+
+TASKS = "tasks.json"
+
+
+def make_tasks(config: TaskConfig) -> Tasks:
+    """The tasks of a configuration; UserError where a source cannot give them."""
+    count = config.count or 0
+    shape = {"n_agents": config.n_agents, "n_options": config.n_options, "n_shared": config.n_shared}
+    if config.source == "travel":
+        return tuple(generate_travel(config.level or "medium", count, config.seed, **shape))
+    if config.source == "method":
+        return tuple(generate_method(count, config.seed))
+    if config.source == "demo":
+        return (demo_task(),)
+    if config.source == "hub":
+        return tuple(fetch_hiddenbench(config.revision or ""))
+    tasks = tuple(load_tasks(config.path or ""))
+    return tasks[:count] if count else tasks
+
+
+def open_directory(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> tuple[Path, StudyConfig]:
+    """The run directory and its configuration: a new one, or the one named by `resume`.
+
+    On resume the stored configuration counts; UserError if an override (`overridden`: key -> value) says
+    something else.
+    """
+    config = parse(data)
+    if config.resume is None:
+        return claim(Path(config.output), config.name, identity_hash(data), data), config
+    directory = Path(config.resume)
+    stored = read_config(directory)
+    for key, value in overridden.items():
+        kept = _lookup(stored, key)
+        if kept != value:
+            raise UserError(
+                f"{directory}: was run with {key}={kept!r}, not {value!r}; resume without that override, or "
+                "start a new run"
+            )
+    return directory, msgspec.structs.replace(parse(stored), resume=config.resume, progress=config.progress)
+
+
+def _lookup(data: Any, key: str) -> Any:
+    for part in key.split("."):
+        data = data.get(part) if isinstance(data, Mapping) else None
+    return data
+
+
+@asynccontextmanager
+async def opened(directory: Path, config: StudyConfig) -> AsyncIterator[Study]:
+    """The study of a run directory, its store locked and its world open; both are closed at the end."""
+    tasks = _stored_tasks(directory, config)
+    folds = make_folds(tasks, config)
+    with RunStore(directory) as store:
+        async with opened_world(directory, config, store) as (world, identity, engine):
+            if not (directory / PROVENANCE).exists():
+                write_json(directory / PROVENANCE, provenance(_fingerprint(tasks, folds, identity)))
+            own_records = isinstance(config.world, LanguageWorldConfig) and config.replay is None
+            yield Study(config, directory, folds, world, identity, store, engine, own_records)
+
+
+def _stored_tasks(directory: Path, config: StudyConfig) -> Tasks:
+    path = directory / TASKS
+    if not path.exists():
+        write_tasks(path, make_tasks(config.task))
+    return tuple(load_tasks(path))
+
+
+def _fingerprint(tasks: Tasks, folds: Mapping[str, Tasks], identity: Mapping[str, object]) -> dict[str, Any]:
+    encoded = msgspec.json.encode(tasks)
+    return {
+        "data_hash": hashlib.blake2b(encoded, digest_size=16).hexdigest(),
+        "folds": {name: len(part) for name, part in folds.items()},
+        "world": dict(identity),
+    }
+
+
+@asynccontextmanager
+async def opened_world(
+    directory: Path, config: StudyConfig, store: RunStore
+) -> AsyncIterator[tuple[World[Any], dict[str, object], Any]]:
+    """The world of a configuration, what identifies it in the policy hash, and its engine if it has one."""
+    if config.replay is not None:
+        yield replay_world(Path(config.replay), config), _identity(config), None
+    elif isinstance(config.world, CognitiveWorldConfig):
+        world = CognitiveWorld(
+            config.world.cognition, config.world.horizon, config.world.novelty == "measured"
+        )
+        yield world, _identity(config), None
+    else:
+        from sim.studies.language import language_world
+
+        async with language_world(directory, config, config.world, store) as opened_language:
+            yield opened_language
+
+
+def _identity(config: StudyConfig) -> dict[str, object]:
+    kept = {"batch", "in_flight"}
+    world = msgspec.to_builtins(config.world)
+    return {name: value for name, value in world.items() if name not in kept}
+
+
+def replay_world(recorded: Path, config: StudyConfig) -> World[Any]:
+    """A world that serves the branches recorded in another run, without any model."""
+    from sim.worlds.replay import ReplayWorld
+
+    return ReplayWorld(
+        branches=iter_rows(recorded, BranchRow),
+        votes=iter_rows(recorded, VoteRow),
+        horizon=config.world.horizon,
+    )
+
+
+__all__ = ["LanguageWorldConfig", "make_tasks", "open_directory", "opened", "opened_world"]
