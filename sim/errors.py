@@ -1,4 +1,4 @@
-"""Errors a user can cause. Every room may raise them; entry points turn them into one line and exit status 2."""
+"""Errors a user can cause. Any room may raise them; entry points turn them into one line and exit status 2."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _SHOWN_CHARACTERS = 80
 
 
 class UserError(ValueError):
-    """A mistake in what the user gave: one line naming file, task, field and value, and what would be right."""
+    """A mistake in what the user gave: one line naming file, task, field, value and what would be right."""
 
 
 def shown(value: object) -> str:

@@ -47,16 +47,16 @@ _PRIVATE = (
 
 
 def demo_task() -> HiddenProfileTask:
-    """The apartment choice: three agents, three options, three shared clues, and Apartment B as the answer."""
+    """The apartment choice: three agents, three options, three shared clues; Apartment B is the answer."""
     clues = _SHARED + _PRIVATE
     return HiddenProfileTask(
         id="demo",
         name="Three friends choose an apartment",
         description=(
-            "Ana, Ben and Chloe want to rent an apartment together. All of them have read the advertisements, "
-            "and each has found out one thing more. A serious problem weighs as much as two small drawbacks, a "
-            "great advantage makes up for a serious problem, and a small advantage for a small drawback. The "
-            "right apartment is the one that comes out best when everything is added up."
+            "Ana, Ben and Chloe want to rent an apartment together. All of them have read the "
+            "advertisements, and each has found out one thing more. A serious problem weighs as much as two "
+            "small drawbacks, a great advantage makes up for a serious problem, and a small advantage for a "
+            "small drawback. The right apartment is the one that comes out best when everything is added up."
         ),
         shared_information=tuple(text for text, _ in _SHARED),
         hidden_information=tuple(text for text, _ in _PRIVATE),

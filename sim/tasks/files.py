@@ -1,7 +1,7 @@
 """Task files: strict reading and atomic writing of JSON lists of tasks.
 
-Two forms are known: HiddenBench's seven fields, and the same with `family` and `evidence` for tasks of our own.
-Every error names file, task and field. Nothing here knows how tasks are generated or split.
+Two forms are known: HiddenBench's seven fields, and the same with `family` and `evidence` for tasks of our
+own. Every error names file, task and field. Nothing here knows how tasks are generated or split.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def load_tasks(path: str | Path) -> tuple[HiddenProfileTask, ...]:
     if with_family and len(with_family) < len(records):
         place = next(i for i, record in enumerate(records) if "family" not in record)
         raise UserError(
-            f"{path}: task {_label(records[place], place)}: field 'family': missing, though other tasks of the "
-            "file have it; give it to all or to none"
+            f"{path}: task {_label(records[place], place)}: field 'family': missing, though other tasks of "
+            "the file have it; give it to all or to none"
         )
     own = ("family",) if with_family else ()
     return build_tasks(path, records, required=HIDDENBENCH_FIELDS + own, optional=("evidence",))
@@ -188,7 +188,7 @@ def _kind(value: Any) -> str:
 
 
 def _parsed(path: str | Path, text: str) -> Any:
-    """The JSON value of a text; NaN, infinities and repeated fields are refused though Python accepts them."""
+    """The JSON value of a text; NaN, infinities and repeated fields, which Python accepts, are refused."""
 
     def refuse_constant(constant: str) -> None:
         raise UserError(f"{path}: {constant} is not JSON and no valid number; give finite numbers")
@@ -218,8 +218,8 @@ def _write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
     except BaseException:
-        os.unlink(temporary)
+        Path(temporary).unlink()
         raise

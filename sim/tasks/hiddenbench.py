@@ -1,4 +1,4 @@
-"""HiddenBench (arXiv 2505.11556, MIT): its form read strictly from a path, or from the hub at a pinned revision.
+"""HiddenBench (arXiv 2505.11556, MIT): its form read strictly from a path, or from the hub at one revision.
 
 The data are never shipped. Tasks that share facts become one family, since no split may divide them.
 """
@@ -35,8 +35,8 @@ def fetch_hiddenbench(
     """
     if re.fullmatch("[0-9a-f]{40}", revision) is None:
         raise UserError(
-            f"{REPOSITORY}: field 'revision': {shown(revision)} can change its meaning; give the 40-digit hash of "
-            f"a commit, as listed under the dataset's history"
+            f"{REPOSITORY}: field 'revision': {shown(revision)} is no fixed version; give the 40-digit hash of a "
+            "commit, as listed in the dataset's history"
         )
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
@@ -48,14 +48,15 @@ def fetch_hiddenbench(
     except (OSError, EntryNotFoundError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(
-            f"{REPOSITORY}: {FILE} at revision {revision} cannot be fetched ({type(error).__name__}: {reason}); "
+            f"{REPOSITORY}: {FILE} at revision {revision} cannot be fetched "
+            f"({type(error).__name__}: {reason}); "
             "check network and revision, or download the file elsewhere and give its path"
         ) from error
     return load_hiddenbench(path)
 
 
 def position_baselines(tasks: Sequence[HiddenProfileTask]) -> dict[str, float]:
-    """Accuracy of always answering the option listed first, or last (FIELD: 39 of HiddenBench's 65 are last)."""
+    """Accuracy of always answering the option listed first, or last: baselines of every accuracy table."""
     if not tasks:
         raise UserError("position baselines of 0 tasks are undefined; give at least one task")
     first = sum(task.answer_index == 0 for task in tasks)

@@ -1,7 +1,7 @@
 """METHOD 9's own task model: evidence drawn clue by clue, with placeholder texts.
 
-A task is a function of (seed, index) and the parameters alone, whatever else is generated with it. Nothing here
-knows agents; how they perceive the evidence is the cognitive world's matter.
+A task is a function of (seed, index) and the parameters alone, whatever else is generated with it. Nothing
+here knows agents; how they perceive the evidence is the cognitive world's matter.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MethodParams(msgspec.Struct, frozen=True):
 def method_evidence(
     n: int, seed: int, params: MethodParams | None = None
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Evidence (n, S + N, K) in log-odds centred over options, truth (n,) and decoy (n,) of tasks 0 to n - 1."""
+    """Evidence (n, S + N, K) in log-odds centred over options, truth (n,) and decoy (n,) of n tasks."""
     if n < 1:
         raise UserError(f"method tasks: field 'n': {shown(n)}; give a number of tasks from 1")
     params = params or MethodParams()
@@ -76,7 +76,7 @@ def method_evidence(
 
 
 def generate_method(n: int, seed: int, params: MethodParams | None = None) -> tuple[HiddenProfileTask, ...]:
-    """Tasks 0 to n - 1 of METHOD 9's model, each its own family, with clues that only say what they favour."""
+    """Tasks 0 to n - 1 of METHOD 9's model, each its own family; their clues only say what they favour."""
     params = params or MethodParams()
     evidence, truth, _ = method_evidence(n, seed, params)
     options = tuple(f"option {letter}" for letter in string.ascii_uppercase[: params.n_options])

@@ -74,14 +74,14 @@ def one_per_family(tasks: Sequence[HiddenProfileTask], seed: int) -> Tasks:
 
 
 def check_disjoint(parts: Mapping[str, Sequence[HiddenProfileTask]]) -> None:
-    """Raise UserError naming the family if two parts, perhaps from different files, hold tasks of one family."""
+    """Raise UserError naming the family that has tasks in two parts, perhaps read from different files."""
     owner: dict[str, str] = {}
     for name, tasks in parts.items():
         for task in tasks:
             if owner.setdefault(task.family, name) != name:
                 raise UserError(
-                    f"split {shown(name)}: task {shown(task.id)} is of family {shown(task.family)}, which is also "
-                    f"in split {shown(owner[task.family])}; keep a family in one split"
+                    f"split {shown(name)}: task {shown(task.id)} is of family {shown(task.family)}, which is "
+                    f"also in split {shown(owner[task.family])}; keep a family in one split"
                 )
 
 
@@ -105,15 +105,15 @@ def _sizes(shares: Mapping[str, float | int], n_families: int) -> dict[str, int]
     rest = n_families - sum(counts.values())
     if rest < 0:
         raise UserError(
-            f"splits {shown(dict(shares))}: {sum(counts.values())} families are asked for and {n_families} are "
-            "there; give more tasks or smaller counts"
+            f"splits {shown(dict(shares))}: {sum(counts.values())} families are asked for and {n_families} "
+            "are there; give more tasks or smaller counts"
         )
     sizes = {**counts, **_rounded(fractions, rest)}
     for name, share in shares.items():
         if sizes[name] == 0:
             raise UserError(
-                f"split {shown(name)}: {shown(share)} of {rest} remaining families (of {n_families}) is 0 tasks; "
-                "give more tasks or a larger share"
+                f"split {shown(name)}: a share of {shown(share)} of {rest} families (of {n_families}, after "
+                "counts) is 0 tasks; give more tasks or a larger share"
             )
     return {name: sizes[name] for name in shares}
 

@@ -135,7 +135,7 @@ def _list_problems(task: HiddenProfileTask) -> Iterator[str]:
             if not isinstance(text, str):
                 yield f"field '{field}': entry {place} is {shown(text)}; every entry must be a text"
             elif not text.strip():
-                yield f"field '{field}': entry {place} is {shown(text)}, which is empty; give a text or drop it"
+                yield f"field '{field}': entry {place} is {shown(text)}, an empty text; fill it or drop it"
         if len(value) < least:
             yield f"field '{field}': {shown(list(value))} has {len(value)}; give at least {least} {what}"
 
@@ -168,7 +168,7 @@ def _evidence_problems(task: HiddenProfileTask, rows: tuple[tuple[float, ...], .
         if len(row) != n_options:
             yield f"field 'evidence': row {place} has {len(row)} numbers; give {n_options}, one per option"
         elif not all(map(math.isfinite, row)):
-            yield f"field 'evidence': row {place} is {shown(list(row))}; every log-odds must be a finite number"
+            yield f"field 'evidence': row {place} is {shown(list(row))}; give finite numbers (log-odds)"
         elif abs(sum(row)) > _CENTRED_WITHIN:
             yield (
                 f"field 'evidence': row {place} is {shown(list(row))} with mean {sum(row) / n_options:.6g}; "

@@ -1,4 +1,4 @@
-"""The generated group-travel benchmark (METHOD 12): tasks without limit, each a function of (level, seed, index).
+"""The generated group-travel benchmark (METHOD 12): unlimited tasks, each a function of (level, seed, index).
 
 Puts together points and wording, and verifies any such task exactly from what it says. Structure as in
 GroupTravelBench (arXiv 2605.25200), whose data these are not.

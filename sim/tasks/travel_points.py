@@ -38,9 +38,9 @@ _OTHER_PRIVATE = np.array([-4, -2, -2, -1, -1, 1, 1, 2])
 class Level(msgspec.Struct, frozen=True):
     """One difficulty level: part of the benchmark's identity, not a setting.
 
-    `margins` are the points by which the truth may win over the runner-up on all clues. With `drop_loses`, the
-    truth loses as soon as any one private clue is missing. `indirect` is the chance that a point is worded
-    through its circumstances rather than by a verdict, `asides` the fewest and most irrelevant facts per clue.
+    `margins` are the points by which the truth may win over the runner-up on all clues. With `drop_loses`,
+    the truth loses as soon as any one private clue is missing. `indirect` is the chance that points are worded
+    through circumstances rather than by a verdict, `asides` the fewest and most irrelevant facts in a clue.
     """
 
     margins: tuple[int, ...]
@@ -78,16 +78,16 @@ def check_shape(level: str, shape: Shape) -> None:
     least = _least_shared(LEVELS[level], shape.n_agents)
     if shape.n_shared < least:
         raise UserError(
-            f"travel tasks: field 'n_shared': {shape.n_shared}; at level {level} with {shape.n_agents} agents "
-            f"give at least {least}, or the shared facts cannot outweigh the private ones"
+            f"travel tasks: field 'n_shared': {shape.n_shared}; at level {level} with {shape.n_agents} "
+            f"agents give at least {least}, or the shared facts cannot outweigh the private ones"
         )
 
 
 def draw_points(level: str, seed: int, index: Ints, shape: Shape) -> tuple[Ints, Ints]:
     """Points (n, S + N, K) and truth (n,) of the tasks with these indices; every one keeps METHOD 12's rules.
 
-    A task depends on level, shape, seed and its own index alone: it is the first valid one of its own sequence
-    of attempts.
+    A task depends on level, shape, seed and its own index alone: it is the first valid one of its own
+    sequence of attempts.
     """
     rules = LEVELS[level]
     root = keys("travel-points", level, shape.n_agents, shape.n_options, shape.n_shared, seed, index)
@@ -155,7 +155,7 @@ def _private_range(rules: Level, n_agents: int) -> tuple[int, int]:
 
 
 def _least_shared(rules: Level, n_agents: int) -> int:
-    """Fewest shared facts that can hold the decoy's lead: at least one point more than any one private clue."""
+    """Fewest shared clues that can hold the smallest shared lead the decoy needs."""
     low, _ = _private_range(rules, n_agents)
     least_lead = (
         (n_agents - 1) * low + 1 if rules.drop_loses else max(low + 1, n_agents * low - max(rules.margins))
@@ -235,7 +235,7 @@ def _shared_columns(key: Keys, lead: Ints, shape: Shape) -> tuple[Ints, Ints]:
 
 
 def _spread(key: Keys, total: Ints, parts: int) -> Ints:
-    """Points from -2 to 2, many of them 0, that add up to the total, in random order, (*total.shape, parts)."""
+    """Points from -2 to 2, many of them 0, that add up to the total, in random order, (*shape, parts)."""
     chances, draws = uniform(fold(key, 0), parts), uniform(fold(key, 1), parts)
     rest = total.copy()
     shares = np.empty((*total.shape, parts), dtype=np.int64)

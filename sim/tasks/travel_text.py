@@ -1,7 +1,7 @@
 """The wording of group-travel tasks: points into English, and English back into points.
 
-Phrases are data (`travel_*.json`); a clue's sentences each name one destination and carry its sign and strength.
-The reader knows the words that mark a strength and none of the sentences, so it shows that the text alone tells.
+Phrases are data (`travel_*.json`); a sentence that counts names one destination and carries sign and strength.
+The reader knows the words that mark a strength and none of the sentences: it shows that the text alone tells.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Theme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that is common to all clues: people, cities, descriptions, verdicts, asides and cue words."""
+    """What all themes have in common: people, cities, descriptions, verdicts, asides and cue words."""
 
     she: tuple[str, ...]
     he: tuple[str, ...]
@@ -166,7 +166,7 @@ def read_points(text: str, options: Sequence[str]) -> tuple[int, ...]:
 
 
 class _Voice(msgspec.Struct, frozen=True):
-    """What all shared clues of a task, or all its private ones, have in common; asides are used up in order."""
+    """What all shared clues of a task, or all private ones, have in common; asides are used up in order."""
 
     verdicts: Phrases
     asides: Iterator[str]
