@@ -1,4 +1,4 @@
-"""Errors a user can cause. Any room may raise them; entry points turn them into one line and exit status 2."""
+"""Errors a user can cause. Any room raises them; entry points turn them into one line and exit status 2."""
 
 from __future__ import annotations
 

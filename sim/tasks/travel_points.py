@@ -39,8 +39,8 @@ class Level(msgspec.Struct, frozen=True):
     """One difficulty level: part of the benchmark's identity, not a setting.
 
     `margins` are the points by which the truth may win over the runner-up on all clues. With `drop_loses`,
-    the truth loses as soon as any one private clue is missing. `indirect` is the chance that points are worded
-    through circumstances rather than by a verdict, `asides` the fewest and most irrelevant facts in a clue.
+    the truth loses as soon as any one private clue is missing. `indirect` is the chance that points are put
+    into circumstances rather than a verdict, `asides` the fewest and most irrelevant facts in a clue.
     """
 
     margins: tuple[int, ...]

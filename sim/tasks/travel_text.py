@@ -1,7 +1,7 @@
 """The wording of group-travel tasks: points into English, and English back into points.
 
-Phrases are data (`travel_*.json`); a sentence that counts names one destination and carries sign and strength.
-The reader knows the words that mark a strength and none of the sentences: it shows that the text alone tells.
+Phrases are data (`travel_*.json`); a sentence that counts names one place and carries sign and strength. The
+reader knows the words that mark a strength and none of the sentences: it shows that the text alone tells.
 """
 
 from __future__ import annotations
@@ -235,11 +235,12 @@ def _sentences(
     """One sentence per place, all of one strength; after two phrases the others only echo them."""
     verdicts, causes, indirect = voice.verdicts[strength], theme.causes[strength], theme.indirect[strength]
     verdict, cause = draws.below(len(verdicts)), draws.below(len(causes))
+    circumstances = draws.chance(voice.level.indirect)
     sentences = []
     for turn, place in enumerate(draws.sample(places, len(places))):
         if turn >= _PHRASES_BEFORE_ECHO:
             template = wording().echoes[strength]
-        elif draws.chance(voice.level.indirect):
+        elif circumstances:
             template = _turned(indirect, cause + turn)
         else:
             template = _turned(verdicts, verdict + turn).replace("{cause}", _turned(causes, cause + turn))
