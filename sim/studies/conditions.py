@@ -13,10 +13,12 @@ import msgspec
 from conformal import AuditGate, Gate, OpenGate, ThresholdGate, Thresholds
 from controllers.protocol import Controller
 from controllers.references import Fixed, Random
+from controllers.registry import NAMES
 from sim.config import BASELINES, StudyConfig, Variant
 from sim.discussion.actions import ACTION_NAMES, FREE, Menu, free_messages, interventions
 from sim.discussion.ending import Stop
 from sim.discussion.routing import make_router
+from sim.errors import UserError
 from sim.studies.rollout import Policy
 
 GATE_SUFFIX = "+gate"
@@ -61,6 +63,18 @@ def controlled(config: StudyConfig, condition: str, controller: Controller) -> P
         stop=variant.stop or config.stop,
         exhaustive=config.exhaustive or condition in config.certified,
     )
+
+
+def check_condition(config: StudyConfig, condition: str) -> None:
+    """Raise UserError if a condition names no controller, router or menu that exists."""
+    variant = config.variant(condition)
+    if variant.controller not in NAMES:
+        raise UserError(
+            f"conditions: {condition!r} is unknown; describe it in variants, or give one of "
+            + ", ".join((*BASELINES, *NAMES))
+        )
+    menu_for(config, variant)
+    make_router(variant.routing or config.routing.name)
 
 
 def gated(policy: Policy, thresholds: Thresholds) -> Policy:

@@ -22,6 +22,7 @@ from sim.errors import UserError
 from sim.records.rows import BranchRow, VoteRow
 from sim.records.run_dir import PROVENANCE, claim, provenance, read_config, write_json
 from sim.records.store import RunStore, iter_rows
+from sim.studies.conditions import check_condition, is_baseline
 from sim.studies.study import Study, Tasks, make_folds
 from sim.tasks import demo_task, fetch_hiddenbench, generate_method, generate_travel, load_tasks, write_tasks
 from sim.worlds.cognitive import CognitiveWorld
@@ -46,16 +47,29 @@ def make_tasks(config: TaskConfig) -> Tasks:
     return tasks[:count] if count else tasks
 
 
-def open_directory(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> tuple[Path, StudyConfig]:
-    """The run directory and its configuration: a new one, or the one named by `resume`.
+def new_run(data: Mapping[str, Any]) -> tuple[Path, StudyConfig]:
+    """A new run directory with its configuration and tasks.
 
-    On resume the stored configuration counts; UserError if an override (`overridden`: key -> value) says
-    something else.
+    Everything that can be wrong with them is found before the directory is made.
     """
     config = parse(data)
-    if config.resume is None:
-        return claim(Path(config.output), config.name, identity_hash(data), data), config
-    directory = Path(config.resume)
+    for condition in config.conditions:
+        if not is_baseline(condition):
+            check_condition(config, condition)
+    tasks = make_tasks(config.task)
+    make_folds(tasks, config)
+    directory = claim(Path(config.output), config.name, identity_hash(data), data)
+    write_tasks(directory / TASKS, tasks)
+    return directory, config
+
+
+def resumed_run(
+    directory: Path, data: Mapping[str, Any], overridden: Mapping[str, Any]
+) -> tuple[Path, StudyConfig]:
+    """A run directory to continue under its stored configuration.
+
+    Raises UserError if an override (`overridden`: key -> value) says something else than what was run.
+    """
     stored = read_config(directory)
     for key, value in overridden.items():
         kept = _lookup(stored, key)
@@ -64,7 +78,8 @@ def open_directory(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> tu
                 f"{directory}: was run with {key}={kept!r}, not {value!r}; resume without that override, or "
                 "start a new run"
             )
-    return directory, msgspec.structs.replace(parse(stored), resume=config.resume, progress=config.progress)
+    config = parse(stored)
+    return directory, msgspec.structs.replace(config, resume=str(directory), progress=data["progress"])
 
 
 def _lookup(data: Any, key: str) -> Any:
@@ -76,7 +91,7 @@ def _lookup(data: Any, key: str) -> Any:
 @asynccontextmanager
 async def opened(directory: Path, config: StudyConfig) -> AsyncIterator[Study]:
     """The study of a run directory, its store locked and its world open; both are closed at the end."""
-    tasks = _stored_tasks(directory, config)
+    tasks = tuple(load_tasks(directory / TASKS))
     folds = make_folds(tasks, config)
     with RunStore(directory) as store:
         async with opened_world(directory, config, store) as (world, identity, engine):
@@ -84,13 +99,6 @@ async def opened(directory: Path, config: StudyConfig) -> AsyncIterator[Study]:
                 write_json(directory / PROVENANCE, provenance(_fingerprint(tasks, folds, identity)))
             own_records = isinstance(config.world, LanguageWorldConfig) and config.replay is None
             yield Study(config, directory, folds, world, identity, store, engine, own_records)
-
-
-def _stored_tasks(directory: Path, config: StudyConfig) -> Tasks:
-    path = directory / TASKS
-    if not path.exists():
-        write_tasks(path, make_tasks(config.task))
-    return tuple(load_tasks(path))
 
 
 def _fingerprint(tasks: Tasks, folds: Mapping[str, Tasks], identity: Mapping[str, object]) -> dict[str, Any]:
@@ -136,6 +144,3 @@ def replay_world(recorded: Path, config: StudyConfig) -> World[Any]:
         votes=iter_rows(recorded, VoteRow),
         horizon=config.world.horizon,
     )
-
-
-__all__ = ["LanguageWorldConfig", "make_tasks", "open_directory", "opened", "opened_world"]

@@ -7,23 +7,57 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sim.config import StudyConfig
+from sim.config import StudyConfig, parse
+from sim.errors import UserError
 from sim.records.run_dir import tracked
-from sim.studies.opening import open_directory, opened
+from sim.studies.opening import make_tasks, new_run, opened, resumed_run
 from sim.studies.progress import Reporter
 from sim.studies.stages import calibrate_all, evaluate, explore, train
-
-STAGES = ("explore", "train", "calibrate", "evaluate", "report")
+from sim.tasks import write_tasks
 
 
 def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: tuple[str, ...]) -> Path:
     """Run some stages in a new run directory, or in the one named by `resume`; returns the directory."""
-    directory, config = open_directory(data, overridden)
+    if data["resume"] is None:
+        check_prerequisites(parse(data), stages)
+        directory, config = new_run(data)
+    else:
+        directory, config = resumed_run(Path(data["resume"]), data, overridden)
     with tracked(directory, "+".join(stages)):
         asyncio.run(_held(directory, config, stages))
         if "report" in stages:
             _report(directory, config)
     return directory
+
+
+def check_prerequisites(config: StudyConfig, stages: tuple[str, ...]) -> None:
+    """Raise UserError where a new run would lack what its stages read."""
+    if "train" in stages and "explore" not in stages:
+        raise UserError("resume is null; training reads the branches of a run: resume=<its directory>")
+    given = config.from_run is not None
+    needs_weights = config.learned and not given and "train" not in stages
+    if needs_weights and not set(stages) <= {"explore"}:
+        raise UserError(
+            f"{config.learned[0]!r} is not trained; give from_run=<a run with its weights>, resume a run, or "
+            "use scripts/pipeline.py"
+        )
+    if "evaluate" in stages and "calibrate" not in stages and config.certified and not given:
+        raise UserError(
+            f"{config.certified[0]!r} has no thresholds; give from_run=<a calibrated run>, resume a run, set "
+            "certified=[], or use scripts/pipeline.py"
+        )
+
+
+def write_task_file(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
+    """Write the tasks of a configuration to the file named by `output`."""
+    config = parse(data)
+    if not config.output.endswith(".json"):
+        raise UserError(
+            f"output is {config.output!r}; name the task file to write, such as output=tasks.json"
+        )
+    tasks = make_tasks(config.task)
+    write_tasks(config.output, tasks)
+    print(f"{len(tasks)} tasks written to {config.output}")
 
 
 async def _held(directory: Path, config: StudyConfig, stages: tuple[str, ...]) -> None:

@@ -1,0 +1,11 @@
+"""Calibrate the gate of every certified condition."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sim.launch import launch
+from sim.studies.verbs import run_stages
+
+if __name__ == "__main__":
+    launch(partial(run_stages, stages=("calibrate",)))

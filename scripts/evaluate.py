@@ -1,0 +1,11 @@
+"""Hold every condition's discussions on the held-out test tasks."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sim.launch import launch
+from sim.studies.verbs import run_stages
+
+if __name__ == "__main__":
+    launch(partial(run_stages, stages=("evaluate",)))
