@@ -4,6 +4,7 @@ card beside it; inference is numpy. How it was trained is `controllers.training`
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,15 +86,18 @@ def _centred(costs: Floats) -> Floats:
 
 
 def save(model: MLP, folder: Path) -> None:
-    """Write weights and card into a folder, each whole or not at all."""
+    """Write weights and card into a folder, replacing it; it appears whole or not at all."""
     from safetensors.numpy import save as to_bytes
 
-    folder.mkdir(parents=True, exist_ok=True)
+    staging = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    (staging / WEIGHTS_FILE).write_bytes(to_bytes(model.network.tensors()))
     card = msgspec.json.format(msgspec.json.encode(model.card), indent=2)
-    for name, content in ((WEIGHTS_FILE, to_bytes(model.network.tensors())), (CARD_FILE, card)):
-        partial = folder / f"{name}.partial"
-        partial.write_bytes(content)
-        partial.replace(folder / name)
+    (staging / CARD_FILE).write_bytes(card)
+    if folder.exists():
+        shutil.rmtree(folder)
+    staging.rename(folder)
 
 
 def load(folder: Path) -> MLP:

@@ -19,6 +19,7 @@ from controllers.dataset import BranchDataset, Singles, split_families, statisti
 from controllers.mlp import MLP
 from controllers.network import Network
 from sim.arrays import Bools, Floats, Ints
+from sim.discussion.actions import ACTION_NAMES, VOTE
 from sim.discussion.inputs import STATE_NAMES
 from sim.errors import UserError
 
@@ -31,10 +32,11 @@ _EVALUATION_ROWS = 16_384
 def train(data: BranchDataset, settings: Training, name: str = "mlp") -> MLP:
     """A controller trained on the branches of `data`, stopped early on task families it did not train on.
 
-    Raises UserError where the data hold no label for the horizon, too few for the target, or fewer than two
-    task families.
+    `mlp` learns every intervention explored but the vote; `mlp_vote` the vote too. Raises UserError where the
+    data hold no label for the horizon, too few for the target, no branch of a vote for `mlp_vote`, or fewer
+    than two task families.
     """
-    table = _Table(data, settings)
+    table = _Table(data, settings, vote=name.endswith("_vote"))
     train_rows, validation_rows = split_families(data, settings.validation, settings.seed)
     mean, scale = standardisation(data.x, train_rows, settings.columns())
     batches = _Batches(table, mean, scale, table.labelled(train_rows), table.labelled(validation_rows))
@@ -62,7 +64,7 @@ def train(data: BranchDataset, settings: Training, name: str = "mlp") -> MLP:
         validation=_validation(table, batches, curve),
         curve=tuple(curve),
         weights_hash=network.digest(),
-        versions={"torch": torch.__version__, "numpy": np.__version__},
+        versions={"torch": str(torch.__version__), "numpy": np.__version__},
     )
     return MLP(network, card)
 
@@ -199,9 +201,13 @@ def standardisation(x: Singles, rows: Ints, columns: list[int]) -> tuple[Floats,
 class _Table:
     """The labels of one training run: costs and which are known (R, A), over the interventions explored."""
 
-    def __init__(self, data: BranchDataset, settings: Training) -> None:
+    def __init__(self, data: BranchDataset, settings: Training, vote: bool) -> None:
         costs = data.costs(settings.horizon)
         explored = np.flatnonzero(data.mask.any(0))
+        votes = np.array([data.actions[column] == ACTION_NAMES[VOTE] for column in explored.tolist()])
+        if vote and not votes.any():
+            raise UserError("training: no vote was explored; explore with menu.vote=true to train mlp_vote")
+        explored = explored if vote else explored[~votes]
         self.data = data
         self.columns = settings.columns()
         self.actions = tuple(data.actions[column] for column in explored.tolist())
