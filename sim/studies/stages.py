@@ -37,7 +37,8 @@ def controller_of(study: Study, condition: str) -> Controller:
     """The controller a condition runs; a learned one is read from this run, or from `from_run`."""
     name = study.config.variant(condition).controller
     folder = source_run(study) / CONTROLLER / name
-    return make_controller(name, path=folder, engine=study.engine, training=study.config.training)
+    trained_here = None if study.config.from_run else study.config.training
+    return make_controller(name, path=folder, engine=study.engine, training=trained_here)
 
 
 def source_run(study: Study) -> Path:

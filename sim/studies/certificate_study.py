@@ -1,0 +1,151 @@
+"""The committed study behind METHOD 4: replicated coverage by round of every calibration mode, as a table and
+a figure, with the cognitive agents and the artificial stress world.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from sim.errors import UserError
+from sim.records.run_dir import claim, tracked
+from sim.studies.certification import CALIBRATIONS, Coverage, Setting, replicate_modes
+from sim.studies.progress import Reporter
+
+
+class CertificateStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `scripts/certificates.py` runs; the defaults are METHOD 4's."""
+
+    controllers: tuple[str, ...]
+    modes: tuple[str, ...]
+    replicates: int
+    n: int
+    n_test: int
+    rounds: int
+    alpha: float
+    workers: int
+    output: str
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        unknown = [mode for mode in self.modes if mode not in CALIBRATIONS]
+        if unknown:
+            raise UserError(f"modes: {unknown[0]!r} is unknown; give some of {', '.join(CALIBRATIONS)}")
+        for name in ("replicates", "n", "n_test", "rounds", "workers"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
+
+
+def run_certificates(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> Path:
+    """Run the study in a fresh run directory; writes tables/coverage_study.csv and its figure."""
+    try:
+        config = msgspec.convert(data, CertificateStudy, strict=True)
+    except msgspec.ValidationError as error:
+        raise UserError(f"config: {error}") from error
+    directory = claim(Path(config.output), "certificates", f"r{config.replicates}", data)
+    with tracked(directory, "certificates"):
+        table = coverage_table(config)
+        (directory / "tables").mkdir()
+        table.to_csv(directory / "tables" / "coverage_study.csv", index=False)
+        draw(table, directory / "figures" / "coverage_by_round.png")
+        print_table(table)
+    print(directory)
+    return directory
+
+
+def coverage_table(config: CertificateStudy) -> pd.DataFrame:
+    """One row per controller, mode and round: coverage, its standard error over replicates, exact target."""
+    setting = Setting(config.n, config.n_test, config.rounds, config.alpha)
+    rows: list[dict[str, object]] = []
+    report = Reporter(config.progress)
+    with report.stage("certify", len(config.controllers) * config.replicates) as advance:
+        for controller in config.controllers:
+            found = list(_replicates(config, controller, setting, advance))
+            for mode in found[0]:
+                coverages = [result[mode][0] for result in found]
+                targets = np.mean([result[mode][1] for result in found], axis=0)
+                rows += _rows(controller, mode, coverages, targets)
+    return pd.DataFrame(rows)
+
+
+def _replicates(
+    config: CertificateStudy, controller: str, setting: Setting, advance: Callable[[int], None]
+) -> Iterator[dict[str, tuple[Coverage, Any]]]:
+    with ProcessPoolExecutor(config.workers) as pool:
+        jobs = [
+            pool.submit(replicate_modes, controller, replicate, setting, config.modes)
+            for replicate in range(config.replicates)
+        ]
+        for job in jobs:
+            yield job.result()
+            advance(1)
+
+
+def _rows(controller: str, mode: str, coverages: list[Coverage], targets: Any) -> list[dict[str, object]]:
+    pooled = sum(coverages[1:], coverages[0])
+    shares = np.array([c.covered / np.maximum(c.reached, 1) for c in coverages])
+    return [
+        {
+            "controller": controller,
+            "mode": mode,
+            "round": t + 1,
+            "reached": int(pooled.reached[t]),
+            "coverage": pooled.covered[t] / pooled.reached[t] if pooled.reached[t] else math.nan,
+            "standard_error": shares[:, t].std(ddof=1) / math.sqrt(len(shares))
+            if len(shares) > 1
+            else math.nan,
+            "exact_target": targets[t],
+            "executed_above_acceptance": int(pooled.exceeded[t]),
+            "no_proposal_above_threshold": 1 - pooled.any_violation / pooled.episodes,
+        }
+        for t in range(len(targets))
+    ]
+
+
+def print_table(table: pd.DataFrame) -> None:
+    """Coverage by round in the terminal."""
+    wide = table.pivot_table(index=["controller", "mode"], columns="round", values="coverage", sort=False)
+    print(wide.round(3).to_string())
+
+
+def draw(table: pd.DataFrame, path: Path) -> None:
+    """Coverage by round: the paper's calibration against ours, one panel per controller."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    controllers = list(dict.fromkeys(table["controller"]))
+    figure, axes = plt.subplots(
+        1, len(controllers), figsize=(5.2 * len(controllers), 3.8), sharey=True, squeeze=False
+    )
+    for axis, controller in zip(axes[0], controllers, strict=True):
+        part = table[table["controller"] == controller]
+        target = part[part["mode"] == part["mode"].iloc[0]]
+        axis.plot(target["round"], target["exact_target"], color="black", lw=1, ls="--", label="exact target")
+        for mode in (name for name in dict.fromkeys(part["mode"]) if name != "trajectory"):
+            line = part[part["mode"] == mode]
+            label = "roundwise (the paper's)" if mode == "roundwise" else mode
+            axis.errorbar(
+                line["round"],
+                line["coverage"],
+                1.96 * line["standard_error"],
+                marker="o",
+                ms=3,
+                lw=1.2,
+                label=label,
+            )
+        axis.set_title(controller)
+        axis.set_xlabel("round")
+    axes[0][0].set_ylabel("coverage of proposals")
+    axes[0][-1].legend(fontsize=8, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+    plt.close(figure)
