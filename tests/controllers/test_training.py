@@ -79,7 +79,7 @@ def view_of(beliefs: Floats, rounds: int = 2) -> PublicView:
     task = PublicTask("t", "name", "description", (), ("a", "b", "c"), n_agents)
     rng = np.random.default_rng(7)
     novelty, overlap, shift = rng.random((3, size))
-    last: Ints = rng.integers(n_agents, size=size)
+    last = rng.integers(n_agents, size=(1, size))
     view = opening(keys("test", np.arange(size)), beliefs, horizon=8, max_words=1.0, tasks=(task,) * size)
     return replace(
         view,
@@ -89,7 +89,7 @@ def view_of(beliefs: Floats, rounds: int = 2) -> PublicView:
         novelty=novelty,
         overlap=overlap,
         shift=shift,
-        last_speaker=last,
+        last_speaker=last[0],
     )
 
 
