@@ -1,0 +1,129 @@
+"""What a report is made from: the records of one run directory, read once. Only this module reads files.
+
+A run directory of any age and state is welcome: what is missing is empty here and said to be missing by the
+tables. Nothing is computed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conformal import Thresholds
+from sim.errors import UserError, shown
+from sim.records.rows import BranchRow, DecisionRow, EpisodeRow, VoteRow
+from sim.records.run_dir import CONFIG, PROVENANCE, STATUS, read_config
+from sim.records.store import episode_key, finished_decisions, read_rows
+from sim.tasks.files import load_tasks
+from sim.tasks.task import HiddenProfileTask
+
+EVALUATION = "evaluate"
+"""The stage whose episodes the tables are about; calibration episodes serve the certificates only."""
+
+GATE_SUFFIX = "+gate"
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Status:
+    """What status.json says: `running`, `finished` or `failed`, with the error and its traceback."""
+
+    state: str = UNKNOWN
+    verb: str = ""
+    error: str = ""
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory: rows in the order of their keys, tasks by id, certificates by condition."""
+
+    name: str
+    directory: Path
+    status: Status
+    episodes: tuple[EpisodeRow, ...]
+    decisions: tuple[DecisionRow, ...]
+    branches: tuple[BranchRow, ...]
+    votes: tuple[VoteRow, ...]
+    tasks: Mapping[str, HiddenProfileTask]
+    certificates: Mapping[str, Thresholds]
+    curve: tuple[Mapping[str, float], ...]
+    """Learning curve of the trained controller, one entry per epoch."""
+    config: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+
+def read_run(directory: str | Path, name: str | None = None) -> Run:
+    """Everything recorded in a run directory. Raises UserError naming the file that cannot be read."""
+    path = Path(directory)
+    if not path.is_dir():
+        raise UserError(
+            f"{path}: is not a directory; give a run directory, such as runs/<study>-<hash>-<launch>"
+        )
+    config = read_config(path) if (path / CONFIG).exists() else {}
+    episodes = list({episode_key(row): row for row in read_rows(path, EpisodeRow)}.values())
+    decisions = finished_decisions(path, episodes)
+    return Run(
+        name=name or path.name,
+        directory=path,
+        status=read_status(path),
+        episodes=tuple(sorted(episodes, key=lambda e: (e.stage, e.condition, e.task, e.seed))),
+        decisions=tuple(sorted(decisions, key=lambda d: (d.stage, d.condition, d.task, d.seed, d.round))),
+        branches=tuple(sorted(read_rows(path, BranchRow), key=lambda b: (b.task, b.seed, b.path))),
+        votes=tuple(sorted(read_rows(path, VoteRow), key=lambda v: (v.task, v.seed, v.path))),
+        tasks=_tasks(path / "tasks.json"),
+        certificates=read_certificates(Path(config.get("from_run") or path) / "thresholds.json"),
+        curve=tuple(_object(path / "controller" / "card.json").get("curve", ())),
+        config=config,
+        provenance=_object(path / PROVENANCE),
+    )
+
+
+def read_status(directory: Path) -> Status:
+    """status.json of a run directory; `unknown` where there is none."""
+    content = _object(directory / STATUS)
+    return Status(
+        state=str(content.get("state", UNKNOWN)),
+        verb=str(content.get("verb", "")),
+        error=str(content.get("error", "")),
+        traceback=str(content.get("traceback", "")),
+    )
+
+
+def read_certificates(path: Path) -> dict[str, Thresholds]:
+    """thresholds.json by certified condition (`X+gate`); the file names the controller `X`.
+
+    Raises UserError naming file and condition where an entry is not what `Thresholds.to_dict` gives.
+    """
+    found: dict[str, Thresholds] = {}
+    for name, entry in sorted(_object(path).items()):
+        condition = name.removesuffix(GATE_SUFFIX) + GATE_SUFFIX
+        if not isinstance(entry, dict):
+            raise UserError(
+                f"{path}: condition {shown(name)} holds {shown(entry)}; give the thresholds of each "
+                "certified condition under its name"
+            )
+        found[condition] = Thresholds.from_dict(entry, f"{path}: {name}")
+    return found
+
+
+def _tasks(path: Path) -> dict[str, HiddenProfileTask]:
+    return {task.id: task for task in load_tasks(path)} if path.exists() else {}
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file, empty where there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path}: not JSON ({error}); restore the file or rerun the stage that writes it"
+        ) from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds {shown(content)}; expected a JSON object")
+    return content

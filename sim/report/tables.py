@@ -1,0 +1,299 @@
+"""From frames to tables: pure functions, each answering with a data frame ready for CSV (names of METHOD 11).
+
+A failed episode counts as a wrong decision and wrong votes. What was not measured is missing (an empty cell),
+never zero. Every mean is one over tasks of each task's mean; intervals are 95%, clustered by task. Coverage
+has a room of its own, `coverage`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from math import nan
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sim.report.frames import COSTS, Frames, controller_of
+from sim.report.source import GATE_SUFFIX
+from sim.studies.intervals import FEW_TASKS, FewTasks, Method, clustered, holm, t_test, task_means
+
+REFERENCE = "hidden_post"
+BEFORE, FULL = "hidden_pre", "full_info"
+_ORDER = (
+    BEFORE, REFERENCE, FULL, "rules", "rules_vote", "mlp", "mlp_vote", "llm", "llm_vote", "random",
+    "fixed_challenge", "fixed_clarify", "fixed_seek_evidence", "fixed_route", "greedy", "best_of_4_free",
+)  # fmt: skip
+_PAIR = ["task", "seed"]
+_PAIRED_METRICS = {"task_accuracy": "correct", "vote_accuracy": "vote_accuracy"}
+
+
+def sorted_conditions(names: Iterable[str]) -> list[str]:
+    """Conditions in the order of METHOD 11, each `X+gate` after its `X`, unknown ones last by name."""
+    place = {name: i for i, name in enumerate(_ORDER)}
+
+    def rank(name: str) -> tuple[int, str, bool]:
+        controller = controller_of(name)
+        return place.get(controller, len(place)), controller, name != controller
+
+    return sorted(set(names), key=rank)
+
+
+def accuracy(frames: Frames) -> pd.DataFrame:
+    """One row per condition: accuracies, gains, costs and regrets.
+
+    Columns of tokens exist only where a model was called; `words` are those of the discussion itself.
+    """
+    episodes, decisions = frames.episodes, frames.decisions
+    rows = [
+        _accuracy_row(
+            name,
+            episodes[episodes["condition"] == name],
+            decisions[decisions["condition"] == name],
+            episodes,
+        )
+        for name in sorted_conditions(episodes["condition"])
+    ]
+    table = pd.DataFrame(rows)
+    return table.drop(columns=_absent_costs(table)) if len(table) else table
+
+
+def _accuracy_row(
+    name: str, mine: pd.DataFrame, decided: pd.DataFrame, everybody: pd.DataFrame
+) -> dict[str, object]:
+    gated = decided[decided["gated"]]
+    return {
+        "condition": name,
+        "n_tasks": mine["task"].nunique(),
+        "n_episodes": len(mine),
+        "failed": int(mine["failed"].sum()),
+        **_interval("task_accuracy", mine, "correct"),
+        **_interval("vote_accuracy", mine, "vote_accuracy"),
+        "majority": _mean(mine, "majority"),
+        "integration_gain": _mean_difference(mine, everybody, BEFORE),
+        "gap_to_full": 0.0 - _mean_difference(mine, everybody, FULL),
+        **{column: _mean(mine, column) for column in ("rounds", "messages", "words")},
+        **_costs(mine),
+        "final_objective": _mean(mine.dropna(subset=["final_objective"]), "final_objective"),
+        "mean_regret": _mean_known(decided, "regret"),
+        "mean_normalised_regret": _mean_known(decided, "normalised_regret"),
+        "mean_executed_regret": _mean_known(decided, "executed_regret"),
+        "acceptance_rate": _mean(gated, "accepted"),
+        "set_size": _mean(gated, "set_size"),
+        "branches_evaluated": _mean(mine, "branches_evaluated"),
+        "malformed": int(mine["malformed"].sum()),
+        "note": _note(mine),
+    }
+
+
+def _costs(mine: pd.DataFrame) -> dict[str, float]:
+    costs = {column: _mean(mine, column) for column in _COST_COLUMNS}
+    tokens = costs["committed_prompt_tokens"] + costs["committed_completion_tokens"]
+    accuracy_per_1k = 1000 * _mean(mine, "correct") / tokens if tokens > 0 else nan
+    return costs | {"accuracy_per_1k_committed_tokens": accuracy_per_1k}
+
+
+_COST_COLUMNS = (
+    *(f"committed_{cost}" for cost in COSTS[1:]),
+    *(f"counterfactual_{cost}" for cost in COSTS),
+)
+_TOKEN_COLUMNS = (*(c for c in _COST_COLUMNS if c.endswith("tokens")), "accuracy_per_1k_committed_tokens")
+
+
+def _absent_costs(table: pd.DataFrame) -> list[str]:
+    """Token columns where no token was counted; words of branches where branches were not recorded."""
+    counted = bool(table[list(_TOKEN_COLUMNS)].fillna(0).to_numpy(dtype=float).any())
+    unrecorded = bool(table["counterfactual_words"].isna().all())
+    return ([] if counted else list(_TOKEN_COLUMNS)) + (["counterfactual_words"] if unrecorded else [])
+
+
+def _mean(frame: pd.DataFrame, column: str) -> float:
+    """The mean over tasks of each task's mean; NaN where there is nothing, or where one value is missing."""
+    values = frame[column].to_numpy(dtype=float)
+    if not len(values) or np.isnan(values).any():
+        return nan
+    return float(task_means(values, _tasks(frame)).mean())
+
+
+def _mean_known(frame: pd.DataFrame, column: str) -> float:
+    """The same over the lines that have a value: regret exists only where branches were compared."""
+    return _mean(frame.dropna(subset=[column]), column)
+
+
+def _tasks(frame: pd.DataFrame) -> npt.NDArray[np.str_]:
+    return frame["task"].to_numpy(dtype=str)
+
+
+def _interval(name: str, frame: pd.DataFrame, column: str, method: Method = "percentile") -> dict[str, float]:
+    """A mean with its interval; where there are few tasks, `_note` says so instead of a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewTasks)
+        found = clustered(frame[column].to_numpy(dtype=float), _tasks(frame), method=method)
+    return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _note(frame: pd.DataFrame) -> str:
+    n_tasks = frame["task"].nunique()
+    return f"only {n_tasks} tasks" if n_tasks < FEW_TASKS else ""
+
+
+def _mean_difference(mine: pd.DataFrame, everybody: pd.DataFrame, reference: str) -> float:
+    """Task accuracy minus the reference's, over the (task, seed) both have; NaN where they share none."""
+    return _mean(_pairs(mine, everybody[everybody["condition"] == reference]), "correct_change")
+
+
+def _pairs(mine: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
+    """The (task, seed) both have, with the change of each metric."""
+    columns = [*_PAIR, *_PAIRED_METRICS.values()]
+    pairs = mine[columns].merge(reference[columns], on=_PAIR, suffixes=("", "_reference"))
+    changes = {
+        f"{column}_change": pairs[column].astype(float) - pairs[f"{column}_reference"].astype(float)
+        for column in _PAIRED_METRICS.values()
+    }
+    return pairs.assign(**changes)
+
+
+def paired(frames: Frames, reference: str = REFERENCE) -> pd.DataFrame:
+    """Each condition minus the reference, paired by task and seed; `unpaired` episodes have no partner.
+
+    `p_value` is Student's on task means, `p_holm` is corrected over the conditions of one metric.
+    """
+    episodes = frames.episodes
+    against = episodes[episodes["condition"] == reference]
+    rows: list[dict[str, object]] = []
+    for metric, column in _PAIRED_METRICS.items():
+        found = []
+        for name in sorted_conditions(episodes["condition"]):
+            mine = episodes[episodes["condition"] == name]
+            pairs = _pairs(mine, against)
+            if name != reference and len(pairs):
+                head = {"condition": name, "reference": reference, "metric": metric}
+                found.append(head | _paired_row(pairs, column, len(mine) - len(pairs)))
+        adjusted = holm([row["p_value"] for row in found])
+        rows += [row | {"p_holm": p, "note": row["note"]} for row, p in zip(found, adjusted, strict=True)]
+    return pd.DataFrame(rows)
+
+
+def _paired_row(pairs: pd.DataFrame, column: str, unpaired: int) -> dict[str, Any]:
+    change = f"{column}_change"
+    return {
+        "n_tasks": pairs["task"].nunique(),
+        "n_pairs": len(pairs),
+        "unpaired": unpaired,
+        **_interval("difference", pairs, change),
+        "p_value": t_test(task_means(pairs[change].to_numpy(dtype=float), _tasks(pairs))),
+        "note": _note(pairs),
+    }
+
+
+def gates(frames: Frames) -> pd.DataFrame:
+    """`X` and `X+gate` side by side, for every controller that has both; the difference is paired."""
+    episodes = frames.episodes
+    present = set(episodes["condition"])
+    both = [name for name in sorted_conditions(present) if name + GATE_SUFFIX in present]
+    return pd.DataFrame([_gate_row(name, frames) for name in both])
+
+
+def _gate_row(name: str, frames: Frames) -> dict[str, object]:
+    episodes, decisions = frames.episodes, frames.decisions
+    plain, gated = (episodes[episodes["condition"] == n] for n in (name, name + GATE_SUFFIX))
+    free, held = (decisions[decisions["condition"] == n] for n in (name, name + GATE_SUFFIX))
+    pairs = _pairs(gated, plain)
+    return {
+        "controller": name,
+        "n_pairs": len(pairs),
+        "task_accuracy": _mean(plain, "correct"),
+        "task_accuracy_gate": _mean(gated, "correct"),
+        **(_interval("difference", pairs, "correct_change") if len(pairs) else {}),
+        "rounds": _mean(plain, "rounds"),
+        "rounds_gate": _mean(gated, "rounds"),
+        "executed_regret": _mean_known(free, "executed_regret"),
+        "executed_regret_gate": _mean_known(held, "executed_regret"),
+        "acceptance_rate": _mean(held, "accepted"),
+        "replaced": _mean(held, "replaced"),
+        "set_size": _mean(held, "set_size"),
+    }
+
+
+def regret_by_round(frames: Frames) -> pd.DataFrame:
+    """Regret of the proposals by condition and round, where at least two branches were compared."""
+    known = frames.decisions.dropna(subset=["regret"])
+    rows: list[dict[str, object]] = []
+    for name in sorted_conditions(known["condition"]):
+        mine = known[known["condition"] == name]
+        for number, here in mine.groupby("round"):
+            rows.append(
+                {
+                    "condition": name,
+                    "round": number,
+                    "n": len(here),
+                    **_interval("mean_regret", here, "regret", "t"),
+                    "mean_normalised_regret": _mean(here, "normalised_regret"),
+                    "mean_executed_regret": _mean_known(here, "executed_regret"),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def position_baselines(frames: Frames) -> pd.DataFrame:
+    """What always answering the first or the last option of the published order would score, and chance."""
+    episodes = frames.episodes.drop_duplicates("task")
+    answers: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
+        "always_first": lambda e: e["answer"] == 0,
+        "always_last": lambda e: e["answer"] == e["n_options"] - 1,
+        "chance": lambda e: 1 / e["n_options"],
+    }
+    return pd.DataFrame(
+        [
+            {
+                "baseline": name,
+                "n_tasks": len(episodes),
+                **_interval("task_accuracy", episodes.assign(scored=rule(episodes)), "scored"),
+            }
+            for name, rule in answers.items()
+        ]
+    )
+
+
+def positions(frames: Frames) -> pd.DataFrame:
+    """Where in the published order final votes fall, by condition, beside where the answers stand.
+
+    Shares are of all votes; abstentions, failed episodes' among them, have a column of their own.
+    """
+    episodes = frames.episodes
+    tasks = episodes.drop_duplicates("task")
+    if not len(tasks):
+        return pd.DataFrame()
+    width = int(tasks["n_options"].max())
+    truth = _shares(tasks["answer"].to_numpy(), tasks["n_options"].to_numpy(), width)
+    rows: list[dict[str, object]] = [{"condition": "(answers)", **truth}]
+    for name in sorted_conditions(episodes["condition"]):
+        mine = episodes[episodes["condition"] == name]
+        cast = [
+            (vote, options)
+            for votes, options in zip(mine["votes"], mine["n_options"], strict=True)
+            for vote in votes
+        ]
+        choice, options = (np.array(column, dtype=np.int64) for column in zip(*cast, strict=True))
+        rows.append({"condition": name, **_shares(choice, options, width)})
+    return pd.DataFrame(rows)
+
+
+def _shares(choice: npt.NDArray[np.int64], options: npt.NDArray[np.int64], width: int) -> dict[str, object]:
+    by_position = {f"position_{i + 1}": float(np.mean(choice == i)) for i in range(width)}
+    return {
+        "n": len(choice),
+        "first": by_position.get("position_1", nan),
+        "last": float(np.mean(choice == options - 1)),
+        "abstained": float(np.mean(choice < 0)),
+        **by_position,
+    }
+
+
+def failures(frames: Frames) -> pd.DataFrame:
+    """Every failed episode of every stage, with the round it failed in and the error."""
+    lost = frames.episodes[frames.episodes["failed"]]
+    columns = ["stage", "condition", "task", "seed", "round", "error"]
+    return lost.assign(round=lost["rounds"] + 1)[columns].reset_index(drop=True)
