@@ -142,7 +142,7 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     certified: tuple[str, ...]
     variants: dict[str, Variant] = msgspec.field(default_factory=dict)
     exhaustive: bool = True
-    record_branches: bool = True
+    record: Literal["branches", "decisions", "episodes"] = "branches"
     reference: str = "hidden_post"
     from_run: str | None = None
     replay: str | None = None

@@ -33,8 +33,8 @@ class PublicView:
     """H_t of B discussions of N agents and K options, after `rounds` decisions.
 
     beliefs and previous (B, N, K); stale (B, N): the belief was repeated because the report was unparsable;
-    words and evidence (B, N): words spoken and evidence contributed e_i; novelty, overlap and shift (B,) of
-    the last message; path (B, T): codes of the branches committed so far, -1 beyond; key (B,): public 64-bit
+    words and evidence (B, N): words spoken and evidence contributed e_i; novelty, overlap, shift and
+    last_words (B,) of the last message; path (B, T): codes of the branches committed so far, -1 beyond; key (B,): public 64-bit
     identity of (task, seed). `transcripts` and `tasks` are empty where a world has no texts.
     """
 
@@ -49,6 +49,7 @@ class PublicView:
     novelty: Floats
     overlap: Floats
     shift: Floats
+    last_words: Floats
     last_speaker: Ints
     voted: Bools
     path: Ints
@@ -111,6 +112,7 @@ def opening(
         novelty=np.zeros(size),
         overlap=np.zeros(size),
         shift=np.zeros(size),
+        last_words=np.zeros(size),
         last_speaker=np.full(size, NOBODY),
         voted=np.zeros(size, bool),
         path=np.full((size, horizon), -1),
@@ -133,8 +135,8 @@ def advance(view: PublicView, actions: Ints, speakers: Ints, draws: Ints, said: 
     rows = np.arange(view.size)
     spoken = actions != VOTE
     speaker = np.where(spoken, speakers, 0)
-    words = view.words.copy()
-    words[rows, speaker] += np.where(spoken, said.words, 0.0)
+    words, last_words = view.words.copy(), np.where(spoken, said.words, 0.0)
+    words[rows, speaker] += last_words
     novelty = np.where(spoken, said.novelty, 0.0)
     evidence = view.evidence.copy()
     gained = evidence[rows, speaker] + np.where(novelty > NOVEL, novelty, 0.0)
@@ -152,6 +154,7 @@ def advance(view: PublicView, actions: Ints, speakers: Ints, draws: Ints, said: 
         novelty=novelty,
         overlap=np.where(spoken, said.overlap, 0.0),
         shift=np.where(spoken, listener_shift(said.beliefs, view.beliefs, speaker), 0.0),
+        last_words=last_words,
         last_speaker=np.where(spoken, speakers, view.last_speaker),
         voted=view.voted | ~spoken,
         path=path,

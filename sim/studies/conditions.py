@@ -12,7 +12,7 @@ import msgspec
 
 from conformal import AuditGate, Gate, OpenGate, ThresholdGate, Thresholds
 from controllers.protocol import Controller
-from controllers.references import Fixed, Random
+from controllers.references import Best, Fixed, Random
 from controllers.registry import NAMES
 from sim.config import BASELINES, StudyConfig, Variant
 from sim.discussion.actions import ACTION_NAMES, FREE, Menu, free_messages, interventions
@@ -61,7 +61,7 @@ def controlled(config: StudyConfig, condition: str, controller: Controller) -> P
         objective=config.objective,
         gate=OpenGate(),
         stop=variant.stop or config.stop,
-        exhaustive=config.exhaustive or condition in config.certified,
+        exhaustive=config.exhaustive or condition in config.certified or isinstance(controller, Best),
     )
 
 

@@ -24,13 +24,17 @@ from sim.worlds.protocol import Episodes
 
 @dataclass
 class RowRecorder:
-    """Writes one batch under one condition; `on_episodes(n)` is told of every n discussions that end."""
+    """Writes one batch under one condition; `on_episodes(n)` is told of every n discussions that end.
+
+    `branches` and `decisions` say whether those rows are written too; the outcomes always are.
+    """
 
     store: RunStore
     stage: str
     policy: Policy
     episodes: Episodes
-    record_branches: bool = True
+    branches: bool = True
+    decisions: bool = True
     on_episodes: Callable[[int], None] = lambda n: None
     _branches: dict[int, list[BranchRow]] = field(default_factory=dict)
     _decisions: dict[int, list[DecisionRow]] = field(default_factory=dict)
@@ -46,9 +50,8 @@ class RowRecorder:
     def opened(self, view: PublicView) -> None:
         """Start every discussion with its opening row."""
         root = FULL_INFORMATION if self.policy.full_information else ""
-        nothing = np.zeros(view.size)
         opening = _branch_rows(
-            view, self._names(np.arange(view.size)), [root] * view.size, [OPENING] * view.size, nothing
+            view, self._names(np.arange(view.size)), [root] * view.size, [OPENING] * view.size
         )
         for row, branch in enumerate(opening):
             self._branches[row].append(branch)
@@ -58,9 +61,10 @@ class RowRecorder:
         each = np.arange(len(step.running))
         self._malformed[step.running] += step.malformed
         self._evaluated[step.running] += step.candidates.admissible.sum(1)
-        for row, decision in zip(step.running.tolist(), self._decision_rows(step), strict=True):
-            self._decisions[row].append(decision)
-        if self.record_branches:
+        if self.decisions:
+            for row, decision in zip(step.running.tolist(), self._decision_rows(step), strict=True):
+                self._decisions[row].append(decision)
+        if self.branches:
             width = step.candidates.actions.shape[1]
             parents = np.repeat(each, width)[step.candidates.admissible.reshape(-1)]
             for parent, branch in zip(
@@ -106,7 +110,7 @@ class RowRecorder:
 
     def _write(self, rows: Ints, votes: list[VoteRow], outcomes: list[EpisodeRow]) -> None:
         listed = rows.tolist()
-        if self.record_branches:
+        if self.branches:
             self.store.append([branch for row in listed for branch in self._branches.pop(row, [])])
             self.store.append(votes)
         self.store.append([decision for row in listed for decision in self._decisions.pop(row, [])])
@@ -120,11 +124,8 @@ class RowRecorder:
     def _evaluated_rows(self, step: Step, parents: Ints) -> list[BranchRow]:
         flat = np.flatnonzero(step.candidates.admissible.reshape(-1))
         branches = take(step.branches, flat)
-        words = branches.words.sum(1) - step.view.words.sum(1)[parents]
         actions = [ACTION_NAMES[action] for action in step.candidates.actions.reshape(-1)[flat].tolist()]
-        return _branch_rows(
-            branches, self._names(step.running[parents]), path_texts(branches), actions, words
-        )
+        return _branch_rows(branches, self._names(step.running[parents]), path_texts(branches), actions)
 
     def _decision_rows(self, step: Step) -> list[DecisionRow]:
         decision = step.decision
@@ -212,12 +213,11 @@ def _branch_rows(
     names: list[tuple[str, int]],
     paths: list[str],
     actions: list[str],
-    words: Floats,
 ) -> list[BranchRow]:
     texts = [heard[-1].text if heard else "" for heard in view.transcripts] or [""] * view.size
     steps = view.path[np.arange(view.size), np.maximum(view.rounds - 1, 0)]
     columns = zip(
-        names, paths, view.rounds.tolist(), actions, steps.tolist(), words.tolist(), view.novelty.tolist(),
+        names, paths, view.rounds.tolist(), actions, steps.tolist(), view.last_words.tolist(), view.novelty.tolist(),
         view.overlap.tolist(), view.beliefs.tolist(), view.stale.tolist(), texts, strict=True,
     )  # fmt: skip
     return [

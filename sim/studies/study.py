@@ -104,8 +104,9 @@ async def hold(study: Study, work: Iterable[Work], advance: Advance) -> None:
                 item.stage,
                 item.policy,
                 episodes,
-                study.config.record_branches and not study.world_records,
-                advance,
+                branches=study.config.record == "branches" and not study.world_records,
+                decisions=study.config.record != "episodes",
+                on_episodes=advance,
             )
             await rollout(study.world, episodes, item.policy, recorder)
 
