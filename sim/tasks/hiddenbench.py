@@ -35,8 +35,8 @@ def fetch_hiddenbench(
     """
     if re.fullmatch("[0-9a-f]{40}", revision) is None:
         raise UserError(
-            f"{REPOSITORY}: field 'revision': {shown(revision)} is no fixed version; give the 40-digit hash of "
-            "a commit, as listed in the dataset's history"
+            f"{REPOSITORY}: field 'revision': {shown(revision)} is no fixed version; give the 40-digit "
+            "hash of a commit, as listed in the dataset's history"
         )
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError

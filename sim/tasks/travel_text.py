@@ -148,20 +148,21 @@ def read_points(text: str, options: Sequence[str]) -> tuple[int, ...]:
     Sentences that name no option, or mark no strength, count nothing. Raises UserError for a sentence that
     names several options or marks several strengths.
     """
-    named = _option_pattern(tuple(options))
     place = {option: i for i, option in enumerate(options)}
+    masked = _option_pattern(tuple(options)).sub(lambda found: f"\0{place[found[0]]}\0", text)
     points = [0] * len(place)
-    for sentence in re.split(r"(?<=[.!?])\s+", text):
-        found = set(named.findall(sentence))
+    for sentence in re.split(r"(?<=[.!?])\s+", masked):
+        found = set(re.findall(r"\0(\d+)\0", sentence))
         strengths = [strength for strength, cue in _cue_patterns().items() if cue.search(sentence)]
         if not found or not strengths:
             continue
         if len(found) > 1 or len(strengths) > 1:
+            names = [options[int(number)] for number in sorted(found)]
             raise UserError(
-                f"sentence {shown(sentence)}: names {sorted(found)} with strengths {strengths}; "
+                f"text {shown(text)}: one sentence names {names} with strengths {strengths}; "
                 "give one option and one strength in a sentence"
             )
-        points[place[found.pop()]] += STRENGTHS[strengths[0]]
+        points[int(found.pop())] += STRENGTHS[strengths[0]]
     return tuple(points)
 
 
