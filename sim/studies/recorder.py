@@ -217,8 +217,9 @@ def _branch_rows(
     texts = [heard[-1].text if heard else "" for heard in view.transcripts] or [""] * view.size
     steps = view.path[np.arange(view.size), np.maximum(view.rounds - 1, 0)]
     columns = zip(
-        names, paths, view.rounds.tolist(), actions, steps.tolist(), view.last_words.tolist(), view.novelty.tolist(),
-        view.overlap.tolist(), view.beliefs.tolist(), view.stale.tolist(), texts, strict=True,
+        names, paths, view.rounds.tolist(), actions, steps.tolist(), view.last_words.tolist(),
+        view.novelty.tolist(), view.overlap.tolist(), view.beliefs.tolist(), view.stale.tolist(), texts,
+        strict=True,
     )  # fmt: skip
     return [
         BranchRow(task, seed, path, number, action, *_speaker_and_draw(step), said, novelty, overlap, beliefs,

@@ -1,0 +1,78 @@
+"""The bench as a verb: chosen sub-benches, one table in the terminal, and the same as JSON and Markdown."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from sim.bench.measure import Measurement, machine
+from sim.errors import UserError
+from sim.records.run_dir import write_text
+
+BENCHES = ("cognitive", "records", "certificates", "training", "startup")
+
+
+class BenchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `scripts/bench.py` measures and where it writes."""
+
+    only: tuple[str, ...]
+    reduced: bool
+    output: str
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.only if name not in BENCHES]
+        if unknown:
+            raise UserError(f"only: {unknown[0]!r} is unknown; give some of {', '.join(BENCHES)}")
+
+
+def run_bench(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
+    """Measure, print the table as it grows, write bench.json and bench.md."""
+    try:
+        config = msgspec.convert(data, BenchConfig, strict=True)
+    except msgspec.ValidationError as error:
+        raise UserError(f"config: {error}") from error
+    console = Console()
+    found: list[Measurement] = []
+    console.print(machine())
+    for name in config.only or BENCHES:
+        for measurement in importlib.import_module(f"sim.bench.{name}").measure(config.reduced):
+            found.append(measurement)
+            console.print(_line(measurement))
+    console.print(_table(found))
+    folder = Path(config.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"machine": machine(), "date": time.strftime("%Y-%m-%d"), "measurements": found}
+    write_text(folder / "bench.json", msgspec.json.format(msgspec.json.encode(content)).decode() + "\n")
+    write_text(folder / "bench.md", _markdown(found))
+
+
+def _line(m: Measurement) -> str:
+    return f"{m.bench}: {m.what}: {_number(m.value)} {m.unit}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _cells(m: Measurement) -> tuple[str, ...]:
+    return m.bench, m.what, _number(m.value), f"{_number(m.low)}-{_number(m.high)}", m.unit, m.target
+
+
+def _table(found: list[Measurement]) -> Table:
+    table = Table("bench", "what", "median", "range", "unit", "target")
+    for measurement in found:
+        table.add_row(*_cells(measurement))
+    return table
+
+
+def _markdown(found: list[Measurement]) -> str:
+    lines = ["| bench | what | median | range | unit | target |", "|---|---|---|---|---|---|"]
+    lines += ["| " + " | ".join(_cells(measurement)) + " |" for measurement in found]
+    return f"Measured on {machine()}.\n\n" + "\n".join(lines) + "\n"

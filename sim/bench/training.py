@@ -1,0 +1,62 @@
+"""Speed of offline learning: an epoch over a million branches, and a proposal of the trained controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import numpy as np
+
+from controllers.card import Training
+from controllers.dataset import BranchDataset
+from controllers.mlp import MLP
+from controllers.training import train
+from sim.bench.measure import Measurement, repeated, seconds
+from sim.discussion.actions import ACTIONS, interventions
+from sim.discussion.inputs import STATE_NAMES
+from sim.discussion.public import opening
+from sim.discussion.routing import candidates, make_router
+from sim.discussion.state import observe
+from sim.randomness import keys
+
+
+def dataset(decisions: int) -> BranchDataset:
+    """A synthetic data set of the shape of an exploration: five branches a decision, ten rounds a task."""
+    rng = np.random.default_rng(0)
+    tasks = max(2, decisions // 10)
+    names = tuple(f"task-{i}" for i in range(tasks))
+    task = np.arange(decisions) % tasks
+    objectives = rng.random((decisions, len(ACTIONS))).astype(np.float32)
+    return BranchDataset(
+        actions=ACTIONS,
+        tasks=names,
+        families=names,
+        x=rng.random((decisions, len(STATE_NAMES))).astype(np.float32),
+        mask=np.ones((decisions, len(ACTIONS)), bool),
+        objective=rng.random(decisions).astype(np.float32),
+        objectives=objectives,
+        task=task,
+        seed=np.zeros(decisions, np.int64),
+        round=(np.arange(decisions) // tasks + 1).astype(np.int16),
+        executed=np.zeros(decisions, np.int8),
+    )
+
+
+def measure(reduced: bool) -> Iterator[Measurement]:
+    """Seconds an epoch; microseconds a proposal at B = 4,096."""
+    decisions = 20_000 if reduced else 200_000
+    data = dataset(decisions)
+    settings = Training(epochs=1, batch_size=1024)
+    value, low, high = repeated(lambda: seconds(lambda: train(data, settings)), 3)
+    yield Measurement("training", f"an epoch over {5 * decisions:,} branches", value, low, high, "s")
+    model = train(dataset(2_000), Training(epochs=1))
+    value, low, high = repeated(lambda: _proposal(model, 4096), 5)
+    yield Measurement("training", "a proposal, B = 4,096", value, low, high, "µs")
+
+
+def _proposal(model: MLP, size: int) -> float:
+    beliefs = np.random.default_rng(1).dirichlet(np.ones(3), size=(size, 4))
+    view = opening(keys("bench", np.arange(size)), beliefs, horizon=8, max_words=1.0)
+    features = observe(view)
+    options = candidates(view, interventions(vote=True), make_router("action_conditional"))
+    return 1e6 * seconds(lambda: asyncio.run(model.propose(view, features, options))) / size
