@@ -80,32 +80,43 @@ def test_verifier_agrees_with_the_plain_rules_near_the_boundary(
 
 # Points of truth, decoy and another option: two shared clues, then private ones. Each breaks its rule.
 SOUND_HARD = [(0, 2, 0), (-2, 1, -2), (1, -1, 0), (1, -1, 0), (2, 0, -1)]
-BROKEN = {
-    "on the shared clues one option": [(0, 2, 0), (0, -2, 0), (1, -1, 0), (1, -1, 0), (2, 0, -1)],
-    "any one private clue the decoy": [(0, 2, 0), (-2, 1, -2), (1, -1, 0), (1, -1, 0), (4, -1, -1)],
-    "on all clues the truth must win": [(0, 2, 0), (-2, 1, -2), (1, -1, 0), (1, -1, 0), (1, 0, -1)],
-    "must lower the truth's margin": [(0, 2, 0), (-2, 1, -2), (1, -1, 0), (1, -1, 0), (2, 0, -1), (1, 1, 0)],
-    "margin must be one of": [(0, 2, 0), (-2, 1, -2), (1, -1, 0), (2, -1, 0), (3, -1, -1)],
-    "take the truth's win away": [(0, 2, 0), (-2, 1, -2), (1, -1, 0), (1, 0, 0), (2, -1, -1), (1, 0, 0)],
-}
+BROKEN = [
+    ("on the shared clues one option", "hard", [(0, 2, 0), (-2, 1, 3), (1, -1, -2), (1, -1, -2), (2, 0, -1)]),
+    ("on the shared clues one option", "medium", [(1, 0, 0), (0, 0, 0), (1, 0, 0), (1, 0, 0), (1, 0, 0)]),
+    ("any one private clue the decoy", "hard", [(0, 2, 0), (-2, 1, -2), (1, -1, 0), (1, -1, 0), (4, -1, -1)]),
+    ("on all clues the truth must win", "hard", [(0, 2, 0), (-2, 1, -2), (1, -1, 0), (1, -1, 0), (1, 0, -1)]),
+    (
+        "must lower the truth's margin",
+        "hard",
+        [(0, 2, 0), (-2, 1, -2), (1, -1, 0), (1, -1, 0), (2, 0, -1), (1, 1, 0)],
+    ),
+    ("margin must be one of", "hard", [(0, 2, 0), (-2, 1, -2), (1, -1, 0), (2, -1, 0), (3, -1, -1)]),
+    (
+        "take the truth's win away",
+        "hard",
+        [(0, 2, 0), (-2, 1, -2), (1, -1, 0), (1, 0, 0), (2, -1, -1), (1, 0, 0)],
+    ),
+]
 
 
-def hard_rules(rows: Sequence[Sequence[int]]) -> set[str]:
+def rules_broken(rows: Sequence[Sequence[int]], level: str) -> set[str]:
     points: Ints = np.array([rows], dtype=np.int64)
-    masks = broken_rules(points, np.array([0]), 2, LEVELS["hard"])
+    masks = broken_rules(points, np.array([0]), 2, LEVELS[level])
     return {rule for rule, mask in masks.items() if mask[0]}
 
 
 def test_a_sound_task_breaks_no_rule() -> None:
-    assert hard_rules(SOUND_HARD) == set()
+    assert rules_broken(SOUND_HARD, "hard") == set()
     assert keeps_rules(SOUND_HARD, 2, 0, "hard")
 
 
-@pytest.mark.parametrize("rule", BROKEN)
-def test_each_rule_is_caught(rule: str) -> None:
-    found = hard_rules(BROKEN[rule])
+@pytest.mark.parametrize(("rule", "level", "rows"), BROKEN)
+def test_each_rule_is_caught(rule: str, level: str, rows: list[tuple[int, ...]]) -> None:
+    found = rules_broken(rows, level)
     assert any(rule in name for name in found)
-    assert not keeps_rules(BROKEN[rule], 2, 0, "hard")
+    assert not keeps_rules(rows, 2, 0, level)
+    if rule == "on the shared clues one option":
+        assert len(found) == 1
 
 
 def mutants(task: HiddenProfileTask) -> dict[str, HiddenProfileTask]:
