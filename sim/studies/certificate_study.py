@@ -31,6 +31,9 @@ class CertificateStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rounds: int
     alpha: float
     workers: int
+    screened_rounds: tuple[int, ...]
+    screened_replicates: int
+    screened_n: int
     output: str
     progress: bool = True
 
@@ -44,7 +47,7 @@ class CertificateStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run_certificates(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> Path:
-    """Run the study in a fresh run directory; writes tables/coverage_study.csv and its figure."""
+    """Run the study in a fresh run directory; writes tables/*.csv and the figure."""
     try:
         config = msgspec.convert(data, CertificateStudy, strict=True)
     except msgspec.ValidationError as error:
@@ -56,6 +59,10 @@ def run_certificates(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> 
         table.to_csv(directory / "tables" / "coverage_study.csv", index=False)
         draw(table, directory / "figures" / "coverage_by_round.png")
         print_table(table)
+        if config.screened_rounds:
+            screened = _screened(config)
+            screened.to_csv(directory / "tables" / "screening_study.csv", index=False)
+            print(screened.round(4).to_string(index=False))
     print(directory)
     return directory
 
@@ -73,6 +80,15 @@ def coverage_table(config: CertificateStudy) -> pd.DataFrame:
                 targets = np.mean([result[mode][1] for result in found], axis=0)
                 rows += _rows(controller, mode, coverages, targets)
     return pd.DataFrame(rows)
+
+
+def _screened(config: CertificateStudy) -> pd.DataFrame:
+    from sim.studies.screening_study import screening_table
+
+    with Reporter(config.progress).stage("screen", 2 * len(config.screened_rounds)) as advance:
+        return screening_table(
+            config.screened_rounds, config.screened_replicates, config.screened_n, config.alpha, advance
+        )
 
 
 def _replicates(

@@ -6,6 +6,7 @@ loop. It sees the public record only; the worlds keep what is private.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -15,7 +16,7 @@ from conformal import Decision, Gate
 from controllers.protocol import BEST, Controller
 from sim.arrays import Bools, Floats, Ints, take
 from sim.discussion.actions import Candidates, Menu, settle
-from sim.discussion.ending import Stop, Votes
+from sim.discussion.ending import Votes
 from sim.discussion.objective import Objective, one_step_regret
 from sim.discussion.public import PublicView, digest
 from sim.discussion.routing import Router, candidates
@@ -39,7 +40,7 @@ class Policy:
     router: Router
     objective: Objective
     gate: Gate
-    stop: Stop
+    stop: Callable[[PublicView], Bools]
     exhaustive: bool = True
     discuss: bool = True
     full_information: bool = False
