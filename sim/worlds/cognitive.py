@@ -359,11 +359,14 @@ def _conformity(stated: Ints, n_options: int) -> Floats:
 
 
 def _text_tables(episodes: Episodes) -> tuple[Floats, Floats, Floats]:
-    tables = {}
-    for task in episodes.tasks:
-        if task.id not in tables:
-            base = (task.description, *task.shared_information)
-            tables[task.id] = (first_novelty(base, task.clues), *pair_overlap(base, task.clues))
-    rows = [tables[task.id] for task in episodes.tasks]
+    rows = [
+        _clue_tables((task.description, *task.shared_information), task.clues) for task in episodes.tasks
+    ]
     first, whole, fresh = (np.stack(column) for column in zip(*rows, strict=True))
     return first, whole, fresh
+
+
+@lru_cache(maxsize=8192)
+def _clue_tables(base: tuple[str, ...], clues: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+    """The tables of one task; cached because every condition of a study opens the same tasks again."""
+    return first_novelty(base, clues), *pair_overlap(base, clues)
