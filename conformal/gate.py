@@ -139,19 +139,16 @@ class ThresholdGate:
 
 @dataclass(frozen=True)
 class RowGate:
-    """Accepts at thresholds (B, T) given row by row: replicate studies that run many calibrations in one
-    batch.
+    """Accepts at thresholds given row by row: weighted, group-conditional, or many replicates in one batch.
+
+    `thresholds(round, proposal)` returns the (B,) thresholds of the batch, +inf where there is none.
     """
 
-    thresholds: FloatArray
+    thresholds: Callable[[int, IntArray], FloatArray]
 
     def accept(self, round: int, proposal: IntArray, regrets: FloatArray, admissible: BoolArray) -> Decision:
         """See `Gate`; certified where the row's threshold is finite."""
-        if not 1 <= round <= self.thresholds.shape[1]:
-            raise ValueError(
-                f"accept: round {round} has no threshold; expected 1 to {self.thresholds.shape[1]}"
-            )
-        threshold = self.thresholds[:, round - 1]
+        threshold = np.asarray(self.thresholds(round, proposal), dtype=np.float64)
         return screen_by_threshold(proposal, regrets, admissible, threshold, np.isfinite(threshold))
 
 

@@ -6,6 +6,7 @@ are (n, T): episodes by rounds, round t in column t-1. Nothing here knows where 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -68,9 +69,9 @@ def check_units(units: Sequence[str], n: int, fold: str) -> tuple[str, ...]:
             f"units: fold {fold!r} names {len(names)} units for {n} episodes; expected one per episode"
         )
     if len(set(names)) < n:
-        twice = next(name for name in names if names.count(name) > 1)
+        twice, times = Counter(names).most_common(1)[0]
         raise ValueError(
-            f"units: {twice!r} occurs {names.count(twice)} times in fold {fold!r}; expected one episode per "
+            f"units: {twice!r} occurs {times} times in fold {fold!r}; expected one episode per "
             "unit "
             "(several seeds of one task need hierarchical weights)"
         )

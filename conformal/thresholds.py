@@ -98,7 +98,7 @@ class Thresholds:
     @property
     def deployment_hash(self) -> str:
         """Hash of the policy, with its gate where the guarantee depends on the gate (METHOD 3)."""
-        gate = _spell(self.acceptance) if self.mode in _POLICY_INCLUDES_ACCEPTANCE else None
+        gate = spell(self.acceptance) if self.mode in _POLICY_INCLUDES_ACCEPTANCE else None
         return policy_hash({"policy": self.policy_hash, "acceptance": gate})
 
     def __eq__(self, other: object) -> bool:
@@ -109,7 +109,7 @@ class Thresholds:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready content; +inf is spelled "inf"."""
         content: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
-        content.update({name: _spell(content[name]) for name in _ARRAYS})
+        content.update({name: spell(content[name]) for name in _ARRAYS})
         content["folds"] = {name: list(units) for name, units in self.folds.items()}
         content["policy"] = dict(self.policy)
         return content | {"deployment_hash": self.deployment_hash}
@@ -121,7 +121,7 @@ class Thresholds:
         for name in sorted((known | {"deployment_hash"}) ^ set(content)):
             raise ValueError(f"{source}: field {name!r} is {'unknown' if name in content else 'missing'}")
         body = {name: content[name] for name in known}
-        body.update({name: _parse(body[name], source, name) for name in ("values", "acceptance")})
+        body.update({name: parse_numbers(body[name], source, name) for name in ("values", "acceptance")})
         thresholds = cls(**body)
         if thresholds.deployment_hash != content["deployment_hash"]:
             raise PolicyMismatch(
@@ -213,11 +213,13 @@ def _frozen(array: npt.ArrayLike, dtype: type[np.generic]) -> npt.NDArray[Any]:
     return copy
 
 
-def _spell(array: npt.NDArray[Any]) -> list[Any]:
+def spell(array: npt.NDArray[Any]) -> list[Any]:
+    """An array as JSON items; +inf is spelled "inf"."""
     return ["inf" if value == np.inf else value for value in array.tolist()]
 
 
-def _parse(items: list[Any], source: str, name: str) -> list[float]:
+def parse_numbers(items: list[Any], source: str, name: str) -> list[float]:
+    """Inverse of `spell`; ValueError naming source, field and item."""
     for item in items:
         if item != "inf" and (isinstance(item, bool) or not isinstance(item, int | float)):
             raise ValueError(f'{source}: {name} holds {item!r}; expected numbers or "inf"')

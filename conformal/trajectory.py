@@ -45,6 +45,14 @@ def max_scores(scores: FloatArray, reached: BoolArray, sigma: FloatArray) -> Flo
     return np.asarray((np.where(reached, scores, 0.0) / sigma).max(axis=1), dtype=np.float64)
 
 
+def check_sigma(sigma: npt.ArrayLike | None, rounds: int) -> FloatArray:
+    """sigma (T,), ones by default; ValueError unless there is one positive finite number per round."""
+    width = np.ones(rounds) if sigma is None else np.asarray(sigma, dtype=np.float64)
+    if width.shape != (rounds,) or not (np.isfinite(width) & (width > 0)).all():
+        raise ValueError(f"sigma: {width.tolist()}; expected {rounds} positive finite numbers, one per round")
+    return width
+
+
 def trajectory(
     scores: npt.ArrayLike,
     reached: npt.ArrayLike,
@@ -62,11 +70,7 @@ def trajectory(
     """
     fold = check_units(units, np.shape(scores)[0], "calibration")
     values, mask = check_scores(scores, reached, episodes=fold)
-    width = np.ones(values.shape[1]) if sigma is None else np.asarray(sigma, dtype=np.float64)
-    if width.shape != values.shape[1:] or not (np.isfinite(width) & (width > 0)).all():
-        raise ValueError(
-            f"sigma: {width.tolist()}; expected {values.shape[1]} positive finite numbers, one per round"
-        )
+    width = check_sigma(sigma, values.shape[1])
     n = len(fold)
     q = order_statistic(max_scores(values, mask, width), alpha)
     return _simultaneous(
