@@ -49,11 +49,10 @@ class ScreenBand:
     @property
     def assumptions(self) -> str:
         """In words."""
-        return f"{EXCHANGEABLE}; predictions and q_t were fixed on other units; the band is part of the "
-        "policy"
+        return f"{EXCHANGEABLE}; predictions and q_t were fixed on other units, the band being part of it"
 
     def let_through(self, alpha: float) -> float:
-        """alpha_s / alpha, about the share of inadmissible proposals let through; blind acceptance gives 1."""
+        """alpha_s / alpha, about the share of inadmissible proposals let through (blindly: 1)."""
         return self.alpha_s / alpha
 
     def save(self, path: Path | str) -> None:

@@ -102,21 +102,23 @@ def screen_step(given: ScreenProblem, objectives: FloatArray, evaluated: BoolArr
     """
     rows = np.arange(len(given.proposal))
     known = np.where(evaluated, objectives, np.inf)
-    best = known.min(1)
-    own = known[rows, given.proposal]
+    best, own = known.min(1), known[rows, given.proposal]
     started = evaluated[rows, given.proposal]
-    refused = np.where(started, own, 0.0) - np.where(started, best, 0.0) > given.threshold
+    refused = started & _exceeds(own, best, given.threshold)
     candidate = np.where(refused, known.argmin(1), given.proposal)
     left = given.admissible & ~evaluated
     bound = np.where(
         left, given.predictions.objective - given.band[:, None] * given.predictions.scale, np.inf
     )
-    doubtful = started & left.any(1)
-    reach = np.where(doubtful, known[rows, candidate], 0.0) - np.where(
-        doubtful, np.minimum(best, bound.min(1)), 0.0
-    )
-    following = np.where(doubtful & (reach > given.threshold), _most_promising(bound, left), -1)
+    doubtful = _exceeds(known[rows, candidate], np.minimum(best, bound.min(1)), given.threshold)
+    following = np.where(left.any(1) & doubtful, _most_promising(bound, left), -1)
     return ScreenStep(candidate, np.where(started, following, given.proposal))
+
+
+def _exceeds(value: FloatArray, lower: FloatArray, threshold: FloatArray) -> BoolArray:
+    """Whether value - lower > threshold; a failed branch (+inf) exceeds every threshold."""
+    gap = np.subtract(value, lower, out=np.zeros(len(value)), where=value > lower)
+    return np.asarray((gap > threshold) | np.isinf(value), dtype=np.bool_)
 
 
 def _most_promising(bound: FloatArray, left: BoolArray) -> IntArray:
@@ -140,11 +142,14 @@ def screen(given: ScreenProblem, objectives: FloatArray) -> Screened:
 
 
 def union_scores(given: ScreenProblem, objectives: FloatArray) -> FloatArray:
-    """max over b != proposal of (predicted - actual) / scale (B,): below the band every prune is right."""
+    """max over b != proposal of (predicted - actual) / scale (B,): within the band every prune is right.
+
+    The lowest band of the grid where nothing but the proposal is admissible.
+    """
     others = given.admissible.copy()
     others[np.arange(len(given.proposal)), given.proposal] = False
     excess = np.where(others, given.predictions.objective - objectives, -np.inf) / given.predictions.scale
-    return np.where(others.any(1), excess.max(1), GRID[0])
+    return np.asarray(np.where(others.any(1), excess.max(1), GRID[0]), dtype=np.float64)
 
 
 def procedure_scores(given: ScreenProblem, objectives: FloatArray, grid: FloatArray = GRID) -> FloatArray:

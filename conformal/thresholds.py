@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ _ARRAYS = {
 _POLICY_INCLUDES_ACCEPTANCE = frozenset({"pilot", "sequential", "lockstep", "risk"})
 
 
-class PolicyMismatch(ValueError):  # noqa: N818 - the name callers know
+class PolicyMismatch(ValueError):
     """Thresholds were asked to serve a policy or tasks for which they promise nothing."""
 
 
@@ -156,8 +156,32 @@ class Thresholds:
         return thresholds
 
 
+class Calibrated(Protocol):
+    """What anything calibrated must carry to be refused where it does not belong."""
+
+    @property
+    def policy_hash(self) -> str:
+        """Hash of the policy it was calibrated under."""
+        ...
+
+    @property
+    def policy(self) -> Mapping[str, str]:
+        """Readable parts of that hash, possibly none."""
+        ...
+
+    @property
+    def folds(self) -> Mapping[str, tuple[str, ...]]:
+        """Units by fold name."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """What a unit is."""
+        ...
+
+
 def check_use(
-    thresholds: Thresholds,
+    thresholds: Calibrated,
     source: str,
     policy_hash: str,
     test_units: Iterable[str],
