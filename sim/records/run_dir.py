@@ -68,6 +68,15 @@ def read_config(directory: Path) -> dict[str, Any]:
     return loaded
 
 
+def read_provenance(directory: Path) -> dict[str, Any]:
+    """What made a run; UserError where it was never opened."""
+    path = directory / PROVENANCE
+    if not path.is_file():
+        raise UserError(f"{directory}: {PROVENANCE} is missing; give a run that has held discussions")
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
 def read_status(directory: Path) -> dict[str, Any]:
     """The status of a run; `unknown` where a crash left none."""
     path = directory / STATUS

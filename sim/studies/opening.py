@@ -20,7 +20,7 @@ from sim.config import (
 )
 from sim.errors import UserError
 from sim.records.rows import BranchRow, VoteRow
-from sim.records.run_dir import PROVENANCE, claim, provenance, read_config, write_json
+from sim.records.run_dir import PROVENANCE, claim, provenance, read_config, read_provenance, write_json
 from sim.records.store import RunStore, iter_rows
 from sim.studies.conditions import check_condition, is_baseline
 from sim.studies.study import Study, Tasks, make_folds
@@ -116,7 +116,7 @@ async def opened_world(
 ) -> AsyncIterator[tuple[World[Any], dict[str, object], Any]]:
     """The world of a configuration, what identifies it in the policy hash, and its engine if it has one."""
     if config.replay is not None:
-        yield replay_world(Path(config.replay), config), _identity(config), None
+        yield replay_world(Path(config.replay), config), _recorded_identity(Path(config.replay)), None
     elif isinstance(config.world, CognitiveWorldConfig):
         world = CognitiveWorld(
             config.world.cognition, config.world.horizon, config.world.novelty == "measured"
@@ -125,8 +125,14 @@ async def opened_world(
     else:
         from sim.studies.language import language_world
 
-        async with language_world(directory, config, config.world, store) as opened_language:
-            yield opened_language
+        async with language_world(directory, config, config.world, store) as (language, engine):
+            yield language, language.identity(), engine
+
+
+def _recorded_identity(recorded: Path) -> dict[str, object]:
+    """A replay stands for the world it was recorded in."""
+    identity: dict[str, object] = read_provenance(recorded)["world"]
+    return identity
 
 
 def _identity(config: StudyConfig) -> dict[str, object]:
@@ -136,11 +142,16 @@ def _identity(config: StudyConfig) -> dict[str, object]:
 
 
 def replay_world(recorded: Path, config: StudyConfig) -> World[Any]:
-    """A world that serves the branches recorded in another run, without any model."""
+    """A world that serves the branches recorded in another run, without any model.
+
+    Raises UserError where the directory is no run, or its tasks are of another world.
+    """
+    from sim.worlds.branch_store import BranchStore
     from sim.worlds.replay import ReplayWorld
 
-    return ReplayWorld(
-        branches=iter_rows(recorded, BranchRow),
-        votes=iter_rows(recorded, VoteRow),
-        horizon=config.world.horizon,
-    )
+    read_config(recorded)
+    store = BranchStore(iter_rows(recorded, BranchRow), iter_rows(recorded, VoteRow))
+    world = config.world
+    if isinstance(world, CognitiveWorldConfig):
+        return ReplayWorld(store, world.horizon, max_words=1.0, has_text=False)
+    return ReplayWorld(store, world.horizon, float(world.settings.max_words), has_text=True)

@@ -106,7 +106,9 @@ class CognitiveWorld:
     """The batch world of synthetic agents; implements `World[CognitiveState]`."""
 
     def __init__(self, cognition: Cognition, horizon: int | None = None, measured_text: bool = True) -> None:
-        """`horizon` None is METHOD 1's default for the number of agents. `measured_text`: novelty and overlap from the clues' texts; otherwise drawn as METHOD 9 says for
+        """`horizon` None is METHOD 1's default for the number of agents.
+
+        `measured_text`: novelty and overlap from the clues' texts; otherwise drawn as METHOD 9 says for
         tasks without text."""
         self.cognition = cognition
         self.horizon = horizon
@@ -359,9 +361,7 @@ def _conformity(stated: Ints, n_options: int) -> Floats:
 
 
 def _text_tables(episodes: Episodes) -> tuple[Floats, Floats, Floats]:
-    rows = [
-        _clue_tables((task.description, *task.shared_information), task.clues) for task in episodes.tasks
-    ]
+    rows = [_clue_tables((task.description, *task.shared_information), task.clues) for task in episodes.tasks]
     first, whole, fresh = (np.stack(column) for column in zip(*rows, strict=True))
     return first, whole, fresh
 

@@ -1,0 +1,249 @@
+"""The torch half of the local engine: loads a checkpoint, runs batches with a shared, kept prefix.
+
+Runs in one worker thread. Knows tokens, caches and sampling; nothing of who asks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+
+from sim.arrays import Floats
+from sim.engines.protocol import BadReply, ChatReply, ChatRequest, ChooseReply, ChooseRequest, Turn, Usage
+from sim.engines.smollm2 import gguf_file
+from sim.engines.transformers_local import LocalEngineConfig
+from sim.errors import UserError
+from sim.randomness import uniform
+
+Tokens: TypeAlias = list[int]
+_MIN_SHARED = 32
+
+
+class Runner:
+    """A loaded model; `serve` answers a batch of requests of one kind."""
+
+    def __init__(self, model: str, config: LocalEngineConfig, revision: str | None) -> None:
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        self.tokenizer, self.model = _loaded(model, config.dtype, revision)
+        self.model.eval()
+        self._prefixes: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._kept = config.kept_prefixes
+        self.system_role = self._accepts_system()
+        self._stop = _stop_tokens(self.tokenizer, self.model)
+
+    def serve(self, requests: Sequence[ChatRequest | ChooseRequest]) -> list[ChatReply] | list[ChooseReply]:
+        """Replies in the order of the requests, which are all of one kind."""
+        started = time.perf_counter()
+        prompts = [self._tokens(request.turns) for request in requests]
+        with torch.inference_mode():
+            if isinstance(requests[0], ChooseRequest):
+                return self._choose(requests, prompts, started)  # type: ignore[arg-type]
+            return self._chat(requests, prompts, started)  # type: ignore[arg-type]
+
+    def _choose(
+        self, requests: Sequence[ChooseRequest], prompts: list[Tokens], started: float
+    ) -> list[ChooseReply]:
+        logits, _, _, cached = self._prefill(prompts)
+        latency = time.perf_counter() - started
+        replies = []
+        for request, prompt, row in zip(requests, prompts, logits, strict=True):
+            scores = row[[self._label_token(label) for label in request.labels]].double()
+            chances = torch.softmax(scores, 0).tolist()
+            if not np.isfinite(chances).all():
+                raise BadReply(f"label probabilities are {chances}; the model gave no finite logits")
+            replies.append(ChooseReply(tuple(chances), Usage(len(prompt), 1, cached, latency)))
+        return replies
+
+    def _chat(
+        self, requests: Sequence[ChatRequest], prompts: list[Tokens], started: float
+    ) -> list[ChatReply]:
+        logits, cache, mask, cached = self._prefill(prompts)
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
+        written: list[Tokens] = [[] for _ in prompts]
+        open_rows = np.ones(len(prompts), bool)
+        dice = [uniform(np.array([r.key], np.uint64), r.max_tokens)[0] for r in requests]
+        for step in range(max(request.max_tokens for request in requests)):
+            picked = [
+                _sample(logits[i], requests[i], dice[i][step]) if open_rows[i] else self._stop[0]
+                for i in range(len(prompts))
+            ]
+            for i, token in enumerate(picked):
+                if open_rows[i] and token not in self._stop:
+                    written[i].append(token)
+                open_rows[i] &= token not in self._stop and len(written[i]) < requests[i].max_tokens
+            if not open_rows.any():
+                break
+            mask = torch.cat([mask, torch.ones(len(prompts), 1, dtype=mask.dtype)], 1)
+            output = self.model(
+                input_ids=torch.tensor(picked)[:, None],
+                attention_mask=mask,
+                position_ids=(lengths + step)[:, None],
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logits = output.logits[:, -1].float()
+        latency = time.perf_counter() - started
+        return [
+            ChatReply(
+                self.tokenizer.decode(tokens, skip_special_tokens=True).strip(),
+                "length" if len(tokens) >= request.max_tokens else "stop",
+                Usage(len(prompt), len(tokens), cached, latency),
+            )
+            for request, prompt, tokens in zip(requests, prompts, written, strict=True)
+        ]
+
+    def _prefill(self, prompts: list[Tokens]) -> tuple[torch.Tensor, Any, torch.Tensor, int]:
+        """Logits after each prompt (B, V), the cache of all of them, its mask (B, L), and how many tokens of
+        each prompt came from a kept prefix."""
+        shared = _common_length(prompts)
+        prefix, cached = self._prefix(prompts[0][:shared]) if shared >= _MIN_SHARED else (None, 0)
+        start = shared if prefix is not None else 0
+        tails = [prompt[start:] for prompt in prompts]
+        width = max(len(tail) for tail in tails)
+        ids, mask = (
+            torch.zeros(len(tails), width, dtype=torch.long),
+            torch.zeros(len(tails), width, dtype=torch.long),
+        )
+        for i, tail in enumerate(tails):
+            ids[i, width - len(tail) :] = torch.tensor(tail)
+            mask[i, width - len(tail) :] = 1
+        positions = (start + mask.cumsum(1) - 1).clamp(min=0)
+        cache = _repeated(prefix, len(tails)) if prefix is not None else DynamicCache()
+        whole = torch.cat([torch.ones(len(tails), start, dtype=torch.long), mask], 1)
+        output = self.model(
+            input_ids=ids,
+            attention_mask=whole,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1].float(), output.past_key_values, whole, cached
+
+    def _prefix(self, tokens: Tokens) -> tuple[Any, int]:
+        """Key-value cache of a shared prefix, from the longest kept one, and how many tokens that one had."""
+        key = tuple(tokens)
+        best = max(
+            (kept for kept in self._prefixes if len(kept) <= len(key) and key[: len(kept)] == kept),
+            key=len,
+            default=(),
+        )
+        cache = _repeated(self._prefixes[best], 1) if best else DynamicCache()
+        if len(best) < len(key):
+            rest = torch.tensor([tokens[len(best) :]])
+            output = self.model(input_ids=rest, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            cache = output.past_key_values
+            self._prefixes[key] = cache
+        self._prefixes.move_to_end(key)
+        while len(self._prefixes) > self._kept:
+            self._prefixes.popitem(last=False)
+        return self._prefixes[key], len(best)
+
+    def _tokens(self, turns: Sequence[Turn]) -> Tokens:
+        spoken = list(turns) if self.system_role else folded(turns)
+        chat = [{"role": turn.role, "content": turn.content} for turn in spoken]
+        encoded = self.tokenizer.apply_chat_template(
+            chat, add_generation_prompt=True, tokenize=True, return_dict=True, enable_thinking=False
+        )
+        tokens: Tokens = list(encoded["input_ids"])
+        return tokens
+
+    def _label_token(self, label: str) -> int:
+        tokens = self.tokenizer.encode(label, add_special_tokens=False)
+        if len(tokens) != 1:
+            raise BadReply(f"label {label!r} is {len(tokens)} tokens in this model; labels must be one token")
+        return int(tokens[0])
+
+    def _accepts_system(self) -> bool:
+        if self.tokenizer.chat_template is None:
+            raise UserError(
+                "model: its tokenizer has no chat template; choose an instruction-tuned checkpoint"
+            )
+        probe = [{"role": "system", "content": "zq"}, {"role": "user", "content": "hello"}]
+        try:
+            return "zq" in self.tokenizer.apply_chat_template(probe, tokenize=False)
+        except Exception:  # templates raise whatever their author chose; a refusal means "fold it in"
+            return False
+
+
+def folded(turns: Sequence[Turn]) -> list[Turn]:
+    """The same turns with the system text in front of the first user turn."""
+    if not turns or turns[0].role != "system":
+        return list(turns)
+    first = Turn("user", f"{turns[0].content}\n\n{turns[1].content}")
+    return [first, *turns[2:]]
+
+
+def _loaded(name: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
+    kind = getattr(torch, dtype)
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    try:
+        if name == "smollm2_135m":
+            from transformers import GgufConfig
+
+            file = gguf_file()
+            folder, inside = str(file.parent), file.name
+            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=inside)
+            quantised = GgufConfig(dequantize=True)
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, gguf_file=inside, dtype=kind, quantization_config=quantised
+            )
+            return tokenizer, model
+        where = str(Path(name)) if Path(name).exists() else name
+        return (
+            AutoTokenizer.from_pretrained(where, revision=revision),
+            AutoModelForCausalLM.from_pretrained(where, revision=revision, dtype=kind),
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(f"model {name!r} could not be loaded: {str(error).splitlines()[0]}") from error
+
+
+def _stop_tokens(tokenizer: Any, model: Any) -> list[int]:
+    configured = model.generation_config.eos_token_id
+    listed = configured if isinstance(configured, list) else [configured]
+    found = [token for token in (*listed, tokenizer.eos_token_id) if token is not None]
+    ends = [tokenizer.convert_tokens_to_ids(mark) for mark in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")]
+    known = [token for token in ends if token is not None and token != tokenizer.unk_token_id]
+    return list(dict.fromkeys([*found, *known]))
+
+
+def _common_length(prompts: list[Tokens]) -> int:
+    """Length of the prefix all prompts share, short of the shortest prompt's last token."""
+    limit = min(len(prompt) for prompt in prompts) - 1
+    first = prompts[0]
+    length = 0
+    while length < limit and all(prompt[length] == first[length] for prompt in prompts):
+        length += 1
+    return length
+
+
+def _repeated(cache: Any, rows: int) -> Any:
+    """A copy of a one-row cache, repeated for a batch; the kept one is never written to."""
+    copy = DynamicCache()
+    for layer, (keys, values) in enumerate(_layers(cache)):
+        copy.update(keys.repeat(rows, 1, 1, 1), values.repeat(rows, 1, 1, 1), layer)
+    return copy
+
+
+def _layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(layer.keys, layer.values) for layer in cache.layers]
+
+
+def _sample(logits: torch.Tensor, request: ChatRequest, dice: float) -> int:
+    """A token by inverse CDF over the nucleus, so that a request's text does not depend on its batch."""
+    if request.temperature < 0.01:
+        return int(logits.argmax())
+    chances: Floats = torch.softmax(logits.double() / request.temperature, 0).numpy()
+    order = np.argsort(-chances, kind="stable")
+    reach = chances[order].cumsum()
+    nucleus = int(np.searchsorted(reach, request.top_p)) + 1
+    return int(order[np.searchsorted(reach[:nucleus], dice * reach[nucleus - 1])])
