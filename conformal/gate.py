@@ -213,7 +213,7 @@ class SamplingGate:
     uniforms: Callable[[int, int], FloatArray]
 
     def __post_init__(self) -> None:
-        if self.thresholds.mode in {"trajectory", "risk", "audit"}:
+        if self.thresholds.mode in {"trajectory", "bonferroni", "hierarchical", "risk", "audit"}:
             raise ValueError(
                 f"SamplingGate: mode {self.thresholds.mode!r} holds only if accepted proposals are executed "
                 "and refused "

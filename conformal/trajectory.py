@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from conformal.ranks import Level, exact_level, order_statistic, rank
+from conformal.ranks import Level, OrderStatistics, exact_level, order_statistic, rank
 from conformal.rounds import EXCHANGEABLE, fit_rounds
 from conformal.scores import BoolArray, FloatArray, check_disjoint, check_scores, check_units
 from conformal.thresholds import Thresholds
@@ -73,16 +73,10 @@ def trajectory(
     width = check_sigma(sigma, values.shape[1])
     n = len(fold)
     q = order_statistic(max_scores(values, mask, width), alpha)
-    return _simultaneous(
-        alpha,
-        q * width,
-        np.full(len(width), n),
-        np.full(len(width), rank(n, alpha)),
-        fold,
-        scale_units,
-        "max score",
-        (policy_hash, policy or {}),
-    )
+    found = OrderStatistics(q * width, np.full(len(width), n), np.full(len(width), rank(n, alpha)))
+    folds = {"calibration": fold} | ({"scale": tuple(scale_units)} if len(scale_units) else {})
+    check_disjoint(folds)
+    return _simultaneous("trajectory", alpha, found, folds, (policy_hash, policy or {}))
 
 
 def trajectory_bonferroni(
@@ -94,41 +88,32 @@ def trajectory_bonferroni(
     policy_hash: str = "",
     policy: Mapping[str, str] | None = None,
 ) -> Thresholds:
-    """The Bonferroni form: round t at level alpha / T. Looser, and infinite unless T / alpha - 1 scores reach
-    t.
-    """
+    """The Bonferroni form: round t at level alpha / T, looser, infinite below T / alpha - 1 scores."""
     fold = check_units(units, np.shape(scores)[0], "calibration")
     share = exact_level(alpha) / np.shape(scores)[1]
     found = fit_rounds(scores, reached, share, units=fold)
-    return _simultaneous(
-        alpha, found.values, found.n, found.k, fold, (), "Bonferroni", (policy_hash, policy or {})
-    )
+    return _simultaneous("bonferroni", alpha, found, {"calibration": fold}, (policy_hash, policy or {}))
 
 
 def _simultaneous(
+    mode: str,
     alpha: Level,
-    values: FloatArray,
-    n: npt.ArrayLike,
-    k: npt.ArrayLike,
-    fold: tuple[str, ...],
-    scale_units: Sequence[str],
-    form: str,
+    found: OrderStatistics,
+    folds: Mapping[str, tuple[str, ...]],
     policy: tuple[str, Mapping[str, str]],
 ) -> Thresholds:
-    folds = {"calibration": fold} | ({"scale": tuple(scale_units)} if len(scale_units) else {})
-    check_disjoint(folds)
     level = float(1 - exact_level(alpha))
     return Thresholds(
-        mode="trajectory",
+        mode=mode,
         alpha=float(exact_level(alpha)),
-        values=values,
-        acceptance=values,
-        n=np.asarray(n),
-        k=np.asarray(k),
-        certified=np.isfinite(values),
-        guarantee=f"P(S_t <= q_t at all rounds t reached: no proposal refused) >= {level:g}, over whole "
-        "episodes "
-        f"({form}); nothing is claimed for a round by itself",
+        values=found.values,
+        acceptance=found.values,
+        n=found.n,
+        k=found.k,
+        certified=np.isfinite(found.values),
+        guarantee=f"P(S_t <= q_t at all rounds t reached: no proposal refused) >= {level:g} over whole "
+        "episodes; "
+        "nothing is claimed for a round by itself",
         assumptions=_COUPLED,
         folds=folds,
         policy_hash=policy[0],
