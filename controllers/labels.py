@@ -38,6 +38,16 @@ def episode_labels(data: BranchDataset, costs: Mapping[tuple[str, int], float]) 
     return labels
 
 
+def with_horizon(data: BranchDataset, horizon: str, episodes: Iterable[EpisodeRow]) -> BranchDataset:
+    """The data set with the label column that a training horizon asks for, taken from how its episodes ended;
+    unchanged for `one_step`. The episodes must be those that the decisions were made in."""
+    if horizon == ROLLOUT:
+        return data.with_label(ROLLOUT, episode_labels(data, final_objectives(episodes)))
+    if horizon == TASK_ACCURACY:
+        return data.with_label(TASK_ACCURACY, episode_labels(data, mistakes(episodes)))
+    return data
+
+
 def final_objectives(episodes: Iterable[EpisodeRow]) -> dict[tuple[str, int], float]:
     """J at the end of each episode, by (task, seed); NaN for one that failed."""
     return {

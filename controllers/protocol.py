@@ -18,6 +18,10 @@ BEST = -2
 """What the reference controllers propose that take the evaluated branch of lowest objective."""
 
 
+class ProposalFailure(Exception):
+    """A controller gave up on a proposal after bounded retries; the episode is to be recorded as failed."""
+
+
 class Controller(Protocol):
     """Proposes one intervention per discussion; many discussions at a time.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from sim.discussion.actions import ACTION_NAMES, ACTIONS, FREE
 from sim.errors import UserError, shown
 
 if TYPE_CHECKING:
+    from controllers.llm import Asked
     from sim.engines.protocol import Engine
 
 LEARNED = ("mlp", "mlp_vote")
@@ -35,6 +37,7 @@ def make_controller(
     *,
     path: Path | None = None,
     engine: Engine | None = None,
+    log: Callable[[Asked], None] | None = None,
     training: Training | None = None,
     eps: float = 0.4,
     again: float = 0.85,
@@ -42,9 +45,9 @@ def make_controller(
     """The controller of a name.
 
     `path` is the folder of a trained one, and `training`, if given, the settings it must have been trained
-    with; `engine` is the model that an `llm` asks; `eps` and `again` are the noise of `noisy_rules` and the
-    stubbornness of `stubborn`. Raises UserError for an unknown name, listing them, for a checkpoint that is
-    missing or another one, and for an `llm` without an engine.
+    with; `engine` is the model that an `llm` asks, `log` is told of every such call; `eps` and `again` are
+    the noise of `noisy_rules` and the stubbornness of `stubborn`. Raises UserError for an unknown name,
+    listing them, for a checkpoint that is missing or another one, and for an `llm` without an engine.
     """
     if name in _PLAIN:
         return _PLAIN[name]
@@ -53,7 +56,7 @@ def make_controller(
     if name in LEARNED:
         return _trained(name, path, training)
     if name in PROMPTED:
-        return _prompted(name, engine)
+        return _prompted(name, engine, log)
     raise UserError(f"controller {shown(name)} is unknown; it must be one of {', '.join(NAMES)}")
 
 
@@ -77,9 +80,10 @@ def _trained(name: str, path: Path | None, training: Training | None) -> Control
     return model
 
 
-def _prompted(name: str, engine: Engine | None) -> Controller:
+def _prompted(name: str, engine: Engine | None, log: Callable[[Asked], None] | None) -> Controller:
     from controllers.llm import LLM
 
     if engine is None:
         raise UserError(f"controller {name!r} needs a language model; choose an engine and a model")
-    return LLM(engine, vote=name.endswith("_vote"))
+    vote = name.endswith("_vote")
+    return LLM(engine, vote) if log is None else LLM(engine, vote, log)

@@ -19,7 +19,7 @@ from controllers.dataset import (
     statistics,
     subset,
 )
-from controllers.labels import episode_labels, final_objectives, mistakes, tree_labels
+from controllers.labels import episode_labels, final_objectives, mistakes, tree_labels, with_horizon
 from sim.discussion.inputs import STATE_NAMES
 from sim.errors import UserError
 from sim.records.rows import DecisionRow, EpisodeRow
@@ -209,6 +209,9 @@ def test_episode_labels_stand_at_the_committed_branch_only() -> None:
     wrong = episode_labels(data, mistakes(ends))
     assert (wrong[0, 2], wrong[1, 1]) == (0.0, 1.0)
     assert np.isnan(wrong[2]).all()
+    np.testing.assert_array_equal(with_horizon(data, "rollout", ends).costs("rollout"), found)
+    np.testing.assert_array_equal(with_horizon(data, "task_accuracy", ends).costs("task_accuracy"), wrong)
+    assert with_horizon(data, "one_step", ends) is data
 
 
 def test_tree_labels_average_what_follows() -> None:

@@ -20,7 +20,7 @@ from controllers.dataset import BranchDataset
 from controllers.mlp import CARD_FILE, MLP, WEIGHTS_FILE, load, save
 from controllers.network import Network
 from controllers.registry import NAMES, make_controller
-from controllers.training import losses, train
+from controllers.training import deterministic, losses, train
 from sim.arrays import Floats, Ints, take
 from sim.discussion.actions import ACTION_NAMES, ACTIONS, VOTE, Menu, interventions
 from sim.discussion.inputs import STATE_GROUPS, STATE_NAMES
@@ -159,6 +159,17 @@ def test_training_is_bit_deterministic_and_seeded() -> None:
     assert (
         train(synthetic(), msgspec.structs.replace(quick, seed=1)).network.digest() != first.network.digest()
     )
+
+
+def test_training_runs_on_one_thread_and_restores_what_it_set() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    with deterministic(0):
+        assert torch.get_num_threads() == 1
+        assert torch.are_deterministic_algorithms_enabled()
+    assert torch.get_num_threads() == 2
+    assert not torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(threads)
 
 
 def test_constant_columns_and_early_stopping() -> None:
