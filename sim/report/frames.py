@@ -18,7 +18,6 @@ from sim.discussion.objective import SPREAD_FLOOR
 from sim.records.rows import FULL_INFORMATION, BranchRow, DecisionRow, EpisodeRow, VoteRow
 from sim.report.source import EVALUATION, GATE_SUFFIX, Run
 
-EPISODE_KEY = ["stage", "condition", "task", "seed"]
 COSTS = ("words", "prompt_tokens", "completion_tokens")
 
 Key: TypeAlias = tuple[str, int, str]
@@ -60,8 +59,8 @@ def make_frames(run: Run) -> Frames:
     gated = _gated_conditions(run)
     lines = [_decision(row, families[row.task], (row.stage, row.condition) in gated) for row in run.decisions]
     return Frames(
-        pd.DataFrame(episodes, columns=list(_EPISODE_COLUMNS)),
-        pd.DataFrame(lines, columns=list(_DECISION_COLUMNS)),
+        pd.DataFrame(episodes, columns=list(_EPISODE_TYPES)).astype(_EPISODE_TYPES),
+        pd.DataFrame(lines, columns=list(_DECISION_TYPES)).astype(_DECISION_TYPES),
     )
 
 
@@ -108,12 +107,15 @@ def _costs(branches: Iterable[BranchRow], votes: Iterable[VoteRow]) -> dict[str,
     return {"said": said, "voted": voted}
 
 
-_EPISODE_COLUMNS = (
-    *EPISODE_KEY, "family", "n_agents", "n_options", "answer", "decision", "correct", "vote_accuracy",
-    "majority", "votes", "rounds", "messages", "words", "path", "ending", "final_objective", "malformed",
-    "branches_evaluated", "failed", "error",
-    *(f"committed_{cost}" for cost in COSTS[1:]), *(f"counterfactual_{cost}" for cost in COSTS),
-)  # fmt: skip
+_KEY_TYPES = {"stage": "str", "condition": "str", "task": "str", "seed": "int64", "family": "str"}
+_EPISODE_TYPES = _KEY_TYPES | {
+    "n_agents": "int64", "n_options": "int64", "answer": "int64", "decision": "int64", "correct": "bool",
+    "vote_accuracy": "float64", "majority": "float64", "votes": "object", "rounds": "int64",
+    "messages": "int64", "words": "float64", "path": "str", "ending": "str", "final_objective": "float64",
+    "malformed": "int64", "branches_evaluated": "int64", "failed": "bool", "error": "str",
+    **{f"committed_{cost}": "float64" for cost in COSTS[1:]},
+    **{f"counterfactual_{cost}": "float64" for cost in COSTS},
+}  # fmt: skip
 
 
 def _episode(
@@ -160,11 +162,12 @@ def _total(costs: Iterable[Cost]) -> Cost:
     return (sum(c[0] for c in listed), sum(c[1] for c in listed), sum(c[2] for c in listed))
 
 
-_DECISION_COLUMNS = (
-    *EPISODE_KEY, "family", "round", "proposal", "executed", "malformed", "replaced", "gated", "threshold",
-    "certified", "accepted", "set_size", "evaluated", "regret", "executed_regret", "spread",
-    "normalised_regret",
-)  # fmt: skip
+_DECISION_TYPES = _KEY_TYPES | {
+    "round": "int64", "proposal": "str", "executed": "str", "malformed": "bool", "replaced": "bool",
+    "gated": "bool", "threshold": "float64", "certified": "bool", "accepted": "bool", "set_size": "int64",
+    "evaluated": "int64", "regret": "float64", "executed_regret": "float64", "spread": "float64",
+    "normalised_regret": "float64",
+}  # fmt: skip
 
 
 def _decision(row: DecisionRow, family: str, gated: bool) -> tuple[object, ...]:

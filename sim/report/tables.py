@@ -245,6 +245,8 @@ def position_baselines(frames: Frames) -> pd.DataFrame:
         "always_last": lambda e: e["answer"] == e["n_options"] - 1,
         "chance": lambda e: 1 / e["n_options"],
     }
+    if not len(episodes):
+        return pd.DataFrame()
     return pd.DataFrame(
         [
             {

@@ -1,0 +1,175 @@
+"""The report in a terminal: accuracy and coverage of one run, and the runs of a folder with their status.
+
+Prints what the tables say; computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sim.errors import UserError
+from sim.records.run_dir import CONFIG, STATUS
+from sim.report.source import Status, read_status
+
+_WIDE = 100
+_STATE_STYLES = {"finished": "green", "running": "yellow", "failed": "red"}
+
+
+@dataclass(frozen=True)
+class RunListing:
+    """A run directory below some root: where it is, its state, and how many discussions it has finished."""
+
+    directory: Path
+    status: Status
+    episodes: int
+
+
+def list_runs(root: str | Path) -> list[RunListing]:
+    """The run directories below a folder (or the folder itself, if it is one), sorted by path."""
+    top = Path(root)
+    if not top.is_dir():
+        raise UserError(f"{top}: is not a directory; give a folder of runs, such as runs/")
+    found = {path.parent for name in (CONFIG, STATUS) for path in top.rglob(name)}
+    return [RunListing(path, read_status(path), _count_episodes(path)) for path in sorted(found)]
+
+
+def print_runs(root: str | Path, console: Console | None = None) -> None:
+    """The runs below a folder with their state; the last line of the error of those that failed."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("run", "state", "stage", "discussions", "error"):
+        table.add_column(name, justify="right" if name == "discussions" else "left", overflow="fold")
+    for listing in list_runs(root):
+        status, style = listing.status, _STATE_STYLES.get(listing.status.state, "dim")
+        name = escape(str(listing.directory.relative_to(root)))
+        state = f"[{style}]{escape(status.state)}[/]"
+        table.add_row(name, state, escape(status.verb), f"{listing.episodes:,}", escape(status.error))
+    _out(console).print(table if table.row_count else "no runs there")
+
+
+def print_report(run_dir: str | Path, console: Console | None = None) -> None:
+    """The accuracy and coverage tables of a run whose report has been built, and where the page is.
+
+    Raises UserError where there is no report yet.
+    """
+    directory = Path(run_dir)
+    out = _out(console)
+    accuracy, paired, coverage, certificates = (
+        _read(directory, name) for name in ("accuracy", "paired", "coverage", "certificates")
+    )
+    if len(accuracy):
+        out.print(accuracy_table(accuracy, paired, out.width >= _WIDE))
+    if len(certificates):
+        out.print()
+        out.print(coverage_table(coverage, certificates))
+    failed = int(accuracy["failed"].sum()) if len(accuracy) else 0
+    if failed:
+        out.print(f"[red]{failed} discussions failed[/]: counted as wrong, listed in tables/failures.csv")
+    out.print(f"\nreport: {escape(str(directory / 'report.html'))}", soft_wrap=True)
+
+
+def accuracy_table(accuracy: pd.DataFrame, paired: pd.DataFrame, wide: bool = True) -> Table:
+    """Accuracy by condition with its interval, and the paired difference to the reference; costs and regret
+    beside them, the less important only if the terminal is `wide`."""
+    mine = paired[paired["metric"] == "task_accuracy"] if len(paired) else paired
+    changes = mine.set_index("condition").to_dict("index") if len(mine) else {}
+    reference = f"− {mine['reference'].iloc[0]}" if len(mine) else ""
+    columns: dict[str, Callable[[dict[Any, Any]], str]] = {
+        "task accuracy": lambda row: f"[bold]{row['task_accuracy']:.2f}[/] {_span(row, 'task_accuracy')}",
+        reference: lambda row: _change(changes.get(row["condition"])),
+        "rounds": lambda row: _number(row["rounds"], 1),
+        "regret": lambda row: _number(row["mean_regret"]),
+    }
+    if wide:
+        columns["vote accuracy"] = lambda row: _number(row["vote_accuracy"], 2)
+        columns["accepted"] = lambda row: _number(row["acceptance_rate"], 2)
+    table = _table("Accuracy", ["condition"], list(columns))
+    for row in accuracy.to_dict("records"):
+        table.add_row(escape(str(row["condition"])), *(text(row) for text in columns.values()))
+    notes = sorted(set(accuracy["note"].dropna()) - {""})
+    table.caption = escape("; ".join(notes)) or None
+    return table
+
+
+def _table(title: str, names: list[str], numbers: list[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for heading in names:
+        table.add_column(escape(heading), no_wrap=True)
+    for heading in numbers:
+        table.add_column(escape(heading), justify="right", no_wrap=True)
+    return table
+
+
+def coverage_table(coverage: pd.DataFrame, certificates: pd.DataFrame) -> Table:
+    """Coverage of the thresholds by round, a row per certified condition; red outside the 99.9% band."""
+    shown = coverage[coverage["bound"] == "threshold"] if len(coverage) else coverage
+    rounds = sorted(shown["round"].unique()) if len(shown) else []
+    table = Table(
+        title="Coverage by round", title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
+    for heading in ("condition", "mode", "1−α"):
+        table.add_column(heading)
+    for number in rounds:
+        table.add_column(str(number), justify="right")
+    table.add_column("vacuous", justify="right")
+    for row in certificates.to_dict("records"):
+        mine = (
+            shown[shown["condition"] == row["condition"]].set_index("round").to_dict("index")
+            if len(shown)
+            else {}
+        )
+        missing = row["mode"] == "missing"
+        table.add_row(
+            escape(str(row["condition"])),
+            "[red]certificate missing[/]" if missing else escape(str(row["mode"])),
+            "" if missing else f"{1 - row['alpha']:g}",
+            *(_covered(mine.get(number)) for number in rounds),
+            "" if missing else _number(row["vacuous"], 2),
+        )
+    return table
+
+
+def _covered(row: dict[Any, Any] | None) -> str:
+    if row is None or pd.isna(row["coverage"]):
+        return "–"
+    text = f"{row['coverage']:.2f}" + ("" if row["certified"] else "?")
+    return f"[bold red]{text}[/]" if str(row["inside"]) == "False" else text
+
+
+def _change(row: dict[Any, Any] | None) -> str:
+    return "" if row is None else f"{row['difference']:+.3f} {_span(row, 'difference')}"
+
+
+def _span(row: dict[Any, Any], name: str) -> str:
+    return escape(f"[{row[f'{name}_low']:.2f}, {row[f'{name}_high']:.2f}]")
+
+
+def _number(value: float, digits: int = 3) -> str:
+    return "–" if pd.isna(value) else f"{value:.{digits}f}"
+
+
+def _count_episodes(directory: Path) -> int:
+    path = directory / "episodes.jsonl"
+    if not path.exists():
+        return 0
+    with path.open("rb") as lines:
+        return sum(line.endswith(b"\n") for line in lines)
+
+
+def _read(directory: Path, name: str) -> pd.DataFrame:
+    path = directory / "tables" / f"{name}.csv"
+    if not path.exists():
+        raise UserError(f"{path}: is missing; build the report first (scripts/report.py {directory})")
+    text = path.read_text(encoding="utf-8")
+    return pd.read_csv(path) if text.strip() else pd.DataFrame()
+
+
+def _out(console: Console | None) -> Console:
+    return console or Console()
