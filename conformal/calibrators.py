@@ -16,7 +16,7 @@ from conformal.ranks import Level, exact_level
 from conformal.rounds import EXCHANGEABLE, fit_rounds, promise
 from conformal.scores import check_disjoint, check_units
 from conformal.thresholds import PolicyMismatch, Thresholds
-from conformal.trajectory import trajectory
+from conformal.trajectory import trajectory, trajectory_bonferroni
 
 
 def _thresholds(
@@ -113,7 +113,10 @@ def as_acceptance(thresholds: Thresholds) -> Thresholds:
     """Any thresholds reduced to acceptance thresholds for the certification run, with their folds as pilot
     folds.
     """
-    folds = {f"pilot {name}" if name != "pilot" else name: units for name, units in thresholds.folds.items()}
+    folds = {
+        f"pilot {name}" if not name.startswith("pilot") else name: units
+        for name, units in thresholds.folds.items()
+    }
     return Thresholds(
         mode="acceptance",
         alpha=thresholds.alpha,
@@ -192,18 +195,23 @@ def fit(
     policy_hash: str = "",
     policy: Mapping[str, str] | None = None,
 ) -> Thresholds:
-    """Thresholds of a mode for which one fold is enough: roundwise, audit, acceptance or trajectory."""
+    """Thresholds of a mode for which one fold is enough at once."""
     fitters = {
         "roundwise": roundwise,
         "audit": audit,
         "acceptance": acceptance_thresholds,
         "trajectory": trajectory,
+        "bonferroni": trajectory_bonferroni,
     }
     if mode not in fitters:
         hint = {
             "pilot": "run acceptance_thresholds() on one fold and certify() on another",
             "sequential": "use SequentialCalibrator with a fold per round",
             "lockstep": "run the fold behind a LockstepGate",
-        }.get(mode, "expected one of roundwise, audit, acceptance, trajectory, pilot, sequential, lockstep")
+        }.get(
+            mode,
+            "expected one of roundwise, audit, acceptance, trajectory, bonferroni, pilot, "
+            "sequential, lockstep",
+        )
         raise ValueError(f"mode: {mode!r} cannot be fitted from one fold at once; {hint}")
     return fitters[mode](scores, reached, alpha, units=units, policy_hash=policy_hash, policy=policy)

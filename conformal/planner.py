@@ -77,7 +77,7 @@ def plan(tasks: int, alpha: Level, reach: Sequence[float], probability: float = 
             "audit", 1, tasks, single, _leading(sizes, tasks), "each round's proposals, none of them replaced"
         ),
         _whole("trajectory", tasks, smallest_n(alpha), rounds, "no proposal refused in an episode"),
-        _whole("trajectory (Bonferroni)", tasks, bonferroni, rounds, "no proposal refused in an episode"),
+        _whole("bonferroni", tasks, bonferroni, rounds, "no proposal refused in an episode"),
         _plan(
             "roundwise",
             1,
