@@ -19,12 +19,12 @@ import numpy as np
 from controllers.protocol import ProposalFailure
 from sim.arrays import Ints, take
 from sim.discussion.actions import ACTION_NAMES, VOTE, Candidates
+from sim.discussion.naming import names_of
 from sim.discussion.public import PublicView, path_texts
 from sim.discussion.state import Features
 from sim.engines.protocol import BadReply, ChooseRequest, Engine, EngineError, Turn, Usage
 from sim.errors import UserError
 from sim.randomness import keys, uniform
-from sim.worlds.prompts import names_of
 
 MALFORMED = -1
 """No intervention's code: the rollout maps it by METHOD 1's rule and counts it."""

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sim.errors import UserError
 
@@ -48,8 +48,7 @@ def resolved(composed: Any) -> dict[str, Any]:
     """The composed configuration as plain data, every interpolation resolved."""
     from omegaconf import OmegaConf
 
-    data: dict[str, Any] = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    return data
+    return cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True, throw_on_missing=True))
 
 
 def explicit_overrides(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def measure(reduced: bool) -> Iterator[Measurement]:
     yield _against_crepes(rng.random(10 * count))
 
 
-def _against_crepes(scores: np.ndarray) -> Measurement:  # type: ignore[type-arg]
+def _against_crepes(scores: np.ndarray) -> Measurement:
     """Wall time of crepes over ours for one threshold of all the scores, alternated in one run."""
     from crepes import ConformalRegressor
 

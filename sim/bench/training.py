@@ -25,7 +25,7 @@ def dataset(decisions: int) -> BranchDataset:
     rng = np.random.default_rng(0)
     tasks = max(2, decisions // 10)
     names = tuple(f"task-{i}" for i in range(tasks))
-    task = np.arange(decisions) % tasks
+    task = (np.arange(decisions) % tasks).astype(np.int32)
     objectives = rng.random((decisions, len(ACTIONS))).astype(np.float32)
     return BranchDataset(
         actions=ACTIONS,

@@ -34,7 +34,8 @@ Router: TypeAlias = Callable[[PublicView, int], Ints]
 
 def _lowest(view: PublicView, score: Floats) -> Ints:
     spoke_last = np.arange(view.n_agents) == view.last_speaker[:, None]
-    return (score + LAST_SPEAKER_PENALTY * spoke_last).argmin(1)
+    speaker: Ints = (score + LAST_SPEAKER_PENALTY * spoke_last).argmin(1)
+    return speaker
 
 
 def dissenter(view: PublicView, action: int) -> Ints:

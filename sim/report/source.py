@@ -16,13 +16,15 @@ from conformal import Thresholds
 from sim.errors import UserError, shown
 from sim.records.rows import BranchRow, DecisionRow, EpisodeRow, VoteRow
 from sim.records.run_dir import CONFIG, PROVENANCE, STATUS, read_config
-from sim.records.store import episode_key, finished_decisions, read_rows
+from sim.records.store import episode_key, finished_decisions, iter_rows, read_rows
 from sim.tasks.files import load_tasks
 from sim.tasks.task import HiddenProfileTask
 
 EVALUATION = "evaluate"
 """The stage whose episodes the tables are about; calibration episodes serve the certificates only."""
 
+CALIBRATION = "calibrate"
+"""Stages whose names begin so hold the calibration folds; their scores let ties be randomised."""
 GATE_SUFFIX = "+gate"
 UNKNOWN = "unknown"
 
@@ -39,7 +41,11 @@ class Status:
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory: rows in the order of their keys, tasks by id, certificates by condition."""
+    """One run directory: rows in the order of their keys, tasks by id, certificates by condition.
+
+    Episodes are those of every stage; decisions those of evaluation and calibration; branches and votes those
+    of the test tasks. A large exploration is passed over.
+    """
 
     name: str
     directory: Path
@@ -65,15 +71,19 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
         )
     config = read_config(path) if (path / CONFIG).exists() else {}
     episodes = list({episode_key(row): row for row in read_rows(path, EpisodeRow)}.values())
-    decisions = finished_decisions(path, episodes)
+    tested = {row.task for row in episodes if row.stage == EVALUATION}
+    wanted = [row for row in episodes if row.stage == EVALUATION or row.stage.startswith(CALIBRATION)]
+    decisions = finished_decisions(path, wanted)
+    branches = (row for row in iter_rows(path, BranchRow) if row.task in tested)
+    votes = (row for row in iter_rows(path, VoteRow) if row.task in tested)
     return Run(
         name=name or path.name,
         directory=path,
         status=read_status(path),
         episodes=tuple(sorted(episodes, key=lambda e: (e.stage, e.condition, e.task, e.seed))),
         decisions=tuple(sorted(decisions, key=lambda d: (d.stage, d.condition, d.task, d.seed, d.round))),
-        branches=tuple(sorted(read_rows(path, BranchRow), key=lambda b: (b.task, b.seed, b.path))),
-        votes=tuple(sorted(read_rows(path, VoteRow), key=lambda v: (v.task, v.seed, v.path))),
+        branches=tuple(sorted(branches, key=lambda b: (b.task, b.seed, b.path))),
+        votes=tuple(sorted(votes, key=lambda v: (v.task, v.seed, v.path))),
         tasks=_tasks(path / "tasks.json"),
         certificates=read_certificates(Path(config.get("from_run") or path) / "thresholds.json"),
         curve=tuple(_object(path / "controller" / "card.json").get("curve", ())),

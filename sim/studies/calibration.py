@@ -116,7 +116,8 @@ async def _trajectory(study: Study, policy: Policy, advance: Advance) -> Thresho
     parts = describe_policy(study.config, policy, study.world_identity)
     tasks = fold(study, "calibration")
     base = await run_fold(study, CALIBRATE, policy, None, tasks, advance)
-    sigma, scale_units = None, ()
+    sigma: Floats | None = None
+    scale_units: tuple[str, ...] = ()
     if "train" in study.folds:
         training = await run_fold(study, SCALE, policy, None, study.folds["train"], advance)
         width = base.values.shape[1]

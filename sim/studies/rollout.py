@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from conformal import Decision, Gate
-from controllers.protocol import BEST, Controller
+from controllers.protocol import BEST, Controller, ProposalFailure
 from sim.arrays import Bools, Floats, Ints, take
 from sim.discussion.actions import Candidates, Menu, settle
 from sim.discussion.ending import Votes
@@ -104,7 +104,7 @@ class CommitMismatch(AssertionError):
 async def rollout(world: World[S], episodes: Episodes, policy: Policy, recorder: Recorder) -> None:
     """Hold every discussion of the batch to its end, telling the recorder of each round.
 
-    A world that gives up (`WorldFailure`) ends the discussions still running as failed.
+    A world or controller that gives up ends the discussions still running as failed.
     """
     running = np.arange(episodes.size)
     view: PublicView | None = None
@@ -122,7 +122,7 @@ async def rollout(world: World[S], episodes: Episodes, policy: Policy, recorder:
                 recorder.stepped(step)
                 state = commit(world, branches, step)
                 view = world.view(state)
-    except WorldFailure as failure:
+    except (WorldFailure, ProposalFailure) as failure:
         recorder.failed(running, view, str(failure))
 
 

@@ -6,13 +6,19 @@ A stage that is already done is not done again, so every stage can be run alone,
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from conformal import PolicyMismatch, Thresholds
 from conformal.thresholds import check_use
+from controllers.llm import Asked
 from controllers.protocol import Controller
 from controllers.registry import make_controller
+from sim.discussion.actions import NOBODY
 from sim.errors import UserError
+from sim.records.rows import CallRow
 from sim.records.run_dir import write_json
 from sim.studies.calibration import calibrate, planned_discussions
 from sim.studies.conditions import (
@@ -27,6 +33,7 @@ from sim.studies.conditions import (
 from sim.studies.progress import Reporter
 from sim.studies.rollout import Policy
 from sim.studies.study import Study, Work, fold, hold
+from sim.worlds.protocol import Episodes
 
 EVALUATE = "evaluate"
 CONTROLLER = "controller"
@@ -38,7 +45,45 @@ def controller_of(study: Study, condition: str) -> Controller:
     name = study.config.variant(condition).controller
     folder = source_run(study) / CONTROLLER / name
     trained_here = None if study.config.from_run else study.config.training
-    return make_controller(name, path=folder, engine=study.engine, training=trained_here)
+    return make_controller(
+        name, path=folder, engine=study.engine, training=trained_here, log=_proposal_log(study)
+    )
+
+
+def _proposal_log(study: Study) -> Callable[[Asked], None]:
+    """Keeps a controller's model calls; the record it sees names no seed, so keys are looked up."""
+    seeds = (*study.config.explore_seeds, *study.config.test_seeds)
+    tasks = tuple(task for part in study.folds.values() for task in part)
+    seed_of: dict[int, int] = {}
+
+    def log(asked: Asked) -> None:
+        if not seed_of:
+            for seed in seeds:
+                episodes = Episodes(tasks, np.full(len(tasks), seed))
+                seed_of.update(dict.fromkeys(episodes.key.tolist(), seed))
+        study.store.append([_proposal_call(asked, seed_of[asked.key], study.engine.capabilities.model)])
+
+    return log
+
+
+def _proposal_call(asked: Asked, seed: int, model: str) -> CallRow:
+    return CallRow(
+        task=asked.task,
+        seed=seed,
+        path=asked.path,
+        purpose="proposal",
+        agent=NOBODY,
+        prompt_hash=asked.prompt_hash,
+        prompt_tokens=asked.usage.prompt_tokens,
+        cached_tokens=asked.usage.cached_tokens,
+        completion_tokens=asked.usage.completion_tokens,
+        latency_s=asked.usage.latency_s,
+        retries=asked.usage.retries,
+        finish_reason="unparsable" if asked.error else "stop",
+        model=model,
+        replica=asked.usage.replica,
+        error=asked.error,
+    )
 
 
 def source_run(study: Study) -> Path:
@@ -56,6 +101,7 @@ async def explore(study: Study, report: Reporter) -> None:
 def train(study: Study, report: Reporter) -> None:
     """Fit the learned controllers on the explored branches; the same branches give the same weights."""
     from controllers.dataset import from_rows
+    from controllers.labels import with_horizon
     from controllers.mlp import save
     from controllers.training import train as fit
 
@@ -63,12 +109,13 @@ def train(study: Study, report: Reporter) -> None:
     if not episodes:
         raise UserError(f"{study.directory}: no explored branches to train on; run the explore stage first")
     families = {row.task: row.family for row in episodes}
-    data = from_rows(study.decisions(EXPLORE), families)
+    settings = study.config.training
+    data = with_horizon(from_rows(study.decisions(EXPLORE), families), settings.horizon, episodes)
     learned = study.config.learned
     with report.stage("train", len(learned)) as advance:
         for name in learned:
             if not (study.directory / CONTROLLER / name).exists():
-                save(fit(data, study.config.training, name), study.directory / CONTROLLER / name)
+                save(fit(data, settings, name), study.directory / CONTROLLER / name)
             advance(1)
 
 

@@ -21,6 +21,7 @@ from sim.arrays import Floats
 from sim.discussion.actions import ACTION_NAMES, NOBODY, VOTE
 from sim.discussion.beliefs import from_choice, from_probabilities, uniform
 from sim.discussion.ending import ABSTAIN
+from sim.discussion.naming import names_of
 from sim.discussion.public import Message
 from sim.discussion.text import novelty, overlap, vocabulary
 from sim.engines.protocol import BadReply, ChatRequest, ChooseRequest, Engine, EngineError, Turn, Usage
@@ -30,7 +31,7 @@ from sim.randomness import uniform as uniforms
 from sim.records.rows import FULL_INFORMATION, OPENING, BranchRow, CallRow, VoteRow
 from sim.tasks.task import HiddenProfileTask
 from sim.worlds.branch_store import BranchStore
-from sim.worlds.prompts import LABELS, Layout, names_of, participant_turns, prompts_hash, render
+from sim.worlds.prompts import LABELS, Layout, participant_turns, prompts_hash, render
 from sim.worlds.protocol import WorldFailure
 from sim.worlds.row_world import RowState, RowWorld
 

@@ -13,12 +13,12 @@ from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from sim.discussion.naming import names_of
 from sim.discussion.public import Message
 from sim.engines.protocol import Turn
-from sim.tasks.task import HiddenProfileTask, PublicTask
+from sim.tasks.task import HiddenProfileTask
 
 FOLDER = Path(__file__).parent
-NAMES = ("Noor", "Lena", "Tomás", "Kemi", "Jonas", "Priya", "Mateo", "Sanne")
 LABELS = "ABCDEFGHIJ"
 Layout = Literal["private_last", "private_first"]
 
@@ -46,11 +46,6 @@ def prompts_hash() -> str:
 def render(template: str, **values: object) -> str:
     """A template filled in; an undefined variable is an error."""
     return _environment().get_template(f"{template}.j2").render(**values).strip()
-
-
-def names_of(task: HiddenProfileTask | PublicTask) -> tuple[str, ...]:
-    """The participants' names, by seat."""
-    return tuple(NAMES[seat] if seat < len(NAMES) else f"Guest{seat + 1}" for seat in range(task.n_agents))
 
 
 def participant_turns(
