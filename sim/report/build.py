@@ -5,7 +5,7 @@ whole or not at all; equal records give equal files.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from sim.report import coverage, tables
 from sim.report.figures import FIGURES, save_figure
 from sim.report.frames import Frames, make_frames
 from sim.report.page import PageRun, render_page
-from sim.report.source import Run, Status, read_run, read_status
+from sim.report.source import Curves, Run, Status, read_run, read_status
 
 UNREADABLE = "unreadable"
 _NOT_SETTINGS = ("notice", "output", "resume", "progress")
@@ -54,10 +54,10 @@ def build_report(run_dir: str | Path) -> ReportPaths:
 
     Raises UserError naming the file that cannot be read or written.
     """
-    page_run = _page_run(read_run(run_dir), {})
+    page_run = _page_run(read_run(run_dir))
     directory, run = page_run.run.directory, page_run.run
     written = _write_tables(directory / "tables", page_run.tables)
-    figures = _write_figures(directory / "figures", page_run.tables, run.curve)
+    figures = _write_figures(directory / "figures", page_run.tables, run.curves)
     notice = str(run.config.get("notice") or "")
     write_text(directory / "report.html", render_page(run.name, [page_run], {}, notice))
     return ReportPaths(directory, written, figures, directory / "report.html")
@@ -69,11 +69,13 @@ def compare(run_dirs: Sequence[str | Path], output: str | Path) -> ReportPaths:
     Raises UserError where no run can be read or the output cannot be written.
     """
     names = run_names([Path(path) for path in run_dirs])
-    runs, broken = _readable(dict(zip(names, map(Path, run_dirs), strict=True)))
-    if not runs:
-        raise UserError(f"{', '.join(map(str, run_dirs))}: no run can be read; give run directories")
+    page_runs, broken = _readable(dict(zip(names, map(Path, run_dirs), strict=True)))
+    if not page_runs:
+        errors = "; ".join(status.error for status in broken.values())
+        raise UserError(f"no run can be read; give run directories ({errors or 'none was given'})")
+    runs = [page_run.run for page_run in page_runs]
     settings = differing_settings({run.name: run.config for run in runs})
-    page_runs = [_page_run(run, settings[run.name]) for run in runs]
+    page_runs = [replace(page_run, settings=settings[page_run.run.name]) for page_run in page_runs]
     comparison = comparison_tables(page_runs, broken)
     directory = Path(output)
     written = _write_tables(directory / "tables", comparison)
@@ -121,18 +123,18 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str
     return found
 
 
-def _page_run(run: Run, settings: Mapping[str, str]) -> PageRun:
+def _page_run(run: Run) -> PageRun:
     frames = make_frames(run)
-    return PageRun(run, frames.evaluation(), report_tables(run, frames), settings)
+    return PageRun(run, frames.evaluation(), report_tables(run, frames), {})
 
 
-def _readable(directories: Mapping[str, Path]) -> tuple[list[Run], dict[str, Status]]:
+def _readable(directories: Mapping[str, Path]) -> tuple[list[PageRun], dict[str, Status]]:
     """The runs that can be read, and what is wrong with the others; one bad cell does not hide the rest."""
-    runs: list[Run] = []
+    runs: list[PageRun] = []
     broken: dict[str, Status] = {}
     for name, path in directories.items():
         try:
-            runs.append(read_run(path, name))
+            runs.append(_page_run(read_run(path, name)))
         except ValueError as error:
             broken[name] = Status(UNREADABLE, error=str(error))
     return runs, broken
@@ -192,10 +194,8 @@ def _write_tables(folder: Path, content: Mapping[str, pd.DataFrame]) -> dict[str
     return paths
 
 
-def _write_figures(
-    folder: Path, content: Mapping[str, pd.DataFrame], curve: Sequence[Mapping[str, float]]
-) -> dict[str, Path]:
-    drawn = {name: figure for name, make in FIGURES.items() if (figure := make(content, curve)) is not None}
+def _write_figures(folder: Path, content: Mapping[str, pd.DataFrame], curves: Curves) -> dict[str, Path]:
+    drawn = {name: figure for name, make in FIGURES.items() if (figure := make(content, curves)) is not None}
     _make(folder)
     for name, figure in drawn.items():
         draft = folder / f"{name}.png.partial"

@@ -27,7 +27,8 @@ SIGNALS = (
 )  # fmt: skip
 _SIGNAL_COLUMNS = [STATE_NAMES.index(name) for name in SIGNALS]
 _CHUNK_BYTES = 300_000
-_BUDGET_BYTES = 24_000_000
+BUDGET_BYTES = 24_000_000
+"""What a page may hold of discussions, so that it stays quick to open."""
 
 Document: TypeAlias = dict[str, Any]
 
@@ -55,7 +56,7 @@ def pack(content: object) -> str:
     return base64.b64encode(gzip.compress(msgspec.json.encode(content), compresslevel=6, mtime=0)).decode()
 
 
-def discussion_chunks(run: Run, budget: int = _BUDGET_BYTES) -> Chunks:
+def discussion_chunks(run: Run, budget: int = BUDGET_BYTES) -> Chunks:
     """The evaluation's discussions, tasks in order of their ids, as many as fit into the budget (bytes)."""
     packed: list[str] = []
     chunk_of: dict[str, int] = {}

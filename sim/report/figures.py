@@ -6,15 +6,16 @@ imported only when a figure is made. Colours are Okabe and Ito's, told apart by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from sim.report.frames import controller_of
+from sim.report.source import Curves
 from sim.report.tables import BEFORE, FULL, REFERENCE
 
 if TYPE_CHECKING:
@@ -116,12 +117,12 @@ def coverage_figure(coverage: pd.DataFrame) -> Figure | None:
         return None
     names = list(dict.fromkeys(shown["condition"]))
     figure, panels = _panels(len(names), 3.4, 2.7)
-    low = min(0.5, float(np.nanmin(shown[["coverage", "band_low"]].to_numpy(dtype=float))) - 0.05)
+    low = min(0.75, float(np.nanmin(shown[["coverage", "band_low"]].to_numpy(dtype=float))) - 0.05)
     for axes, name in zip(panels, names, strict=True):
         _coverage_panel(axes, name, shown[shown["condition"] == name], low)
     panels[0].set_ylabel("coverage")
     figure.suptitle("Coverage by round", x=0.01, ha="left", fontsize=10.5, fontweight="bold")
-    _legend_below(figure, panels[0])
+    _legend_below(figure, panels)
     return figure
 
 
@@ -187,26 +188,27 @@ def _series(axes: Axes, i: int, name: str, x: np.ndarray[Any, Any], rows: pd.Dat
 
 
 @_styled
-def learning_figure(curve: Sequence[Mapping[str, float]]) -> Figure | None:
-    """Training and validation loss, and validation regret, by epoch; the kept epoch is marked."""
-    if not curve:
+def learning_figure(curves: Curves) -> Figure | None:
+    """Loss and validation regret by epoch of every trained controller; a ring marks the epoch kept."""
+    if not curves:
         return None
-    epochs = np.array([point["epoch"] for point in curve])
     figure, panels = _panels(2, 3.6, 2.7)
-    for column, name, colour in (
-        ("train_loss", "training", PALETTE[0]),
-        ("validation_loss", "validation", PALETTE[1]),
-    ):
-        panels[0].plot(epochs, [p[column] for p in curve], color=colour, linewidth=1.5, label=name)
-    panels[1].plot(epochs, [p["validation_regret"] for p in curve], color=PALETTE[1], linewidth=1.5)
-    best = epochs[int(np.argmin([p["validation_loss"] for p in curve]))]
-    for axes, label in zip(panels, ("loss", "validation regret"), strict=True):
-        axes.axvline(best, color="#999999", linewidth=1, linestyle=":")
-        axes.set_xlabel("epoch")
-        axes.set_title(label, fontsize=9, fontweight="normal", pad=6)
+    for i, (name, curve) in enumerate(curves.items()):
+        epochs = [point["epoch"] for point in curve]
+        kept = int(np.argmin([point["validation_loss"] for point in curve]))
+        label = f"{name}: " if len(curves) > 1 else ""
+        panels[0].plot(
+            epochs, [p["train_loss"] for p in curve], "--", color=PALETTE[i], label=f"{label}training"
+        )
+        for axes, column in zip(panels, ("validation_loss", "validation_regret"), strict=True):
+            values = [point[column] for point in curve]
+            axes.plot(epochs, values, color=PALETTE[i], linewidth=1.5, label=f"{label}validation")
+            axes.plot(epochs[kept], values[kept], "o", color=PALETTE[i], markersize=7, fillstyle="none")
+    for axes, title in zip(panels, ("loss", "validation regret"), strict=True):
+        axes.set_xlabel("epoch (ring: the epoch kept)")
+        axes.set_title(title, fontsize=9, fontweight="normal", pad=6)
         axes.set_ylim(bottom=0)
     panels[0].legend()
-    panels[1].annotate(f"kept: epoch {best:g}", (best, 0), (4, 4), textcoords="offset points", fontsize=8)
     figure.suptitle("Learning curve", x=0.01, ha="left", fontsize=10.5, fontweight="bold")
     return figure
 
@@ -236,16 +238,22 @@ def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]
     return figure, grid[:count]
 
 
-def _legend_below(figure: Figure, axes: Axes) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=5, frameon=False, fontsize=8.5)
+def _legend_below(figure: Figure, panels: list[Axes]) -> None:
+    """One legend for all panels: what only some of them show is named too."""
+    named = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        named.update(dict(zip(labels, handles, strict=True)))
+    figure.legend(
+        list(named.values()), list(named), loc="outside lower left", ncols=5, frameon=False, fontsize=8.5
+    )
 
 
-FIGURES: Mapping[
-    str, Callable[[Mapping[str, pd.DataFrame], Sequence[Mapping[str, float]]], Figure | None]
-] = {
-    "accuracy": lambda tables, curve: accuracy_figure(tables["accuracy"], tables["baselines"]),
-    "coverage": lambda tables, curve: coverage_figure(tables["coverage"]),
-    "regret": lambda tables, curve: regret_figure(tables["regret_by_round"]),
-    "learning_curve": lambda tables, curve: learning_figure(curve),
+Figures: TypeAlias = "Mapping[str, Callable[[Mapping[str, pd.DataFrame], Curves], Figure | None]]"
+
+FIGURES: Figures = {
+    "accuracy": lambda tables, curves: accuracy_figure(tables["accuracy"], tables["baselines"]),
+    "coverage": lambda tables, curves: coverage_figure(tables["coverage"]),
+    "regret": lambda tables, curves: regret_figure(tables["regret_by_round"]),
+    "learning_curve": lambda tables, curves: learning_figure(curves),
 }

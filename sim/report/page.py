@@ -19,7 +19,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from sim.report.discussions import SIGNALS, Chunks, discussion_chunks, pack
+from sim.report.discussions import BUDGET_BYTES, SIGNALS, Chunks, discussion_chunks, pack
 from sim.report.frames import Frames, opening_path
 from sim.report.source import Run
 from sim.report.tables import sorted_conditions
@@ -48,7 +48,7 @@ def render_page(
     title: str, runs: Sequence[PageRun], comparison: Mapping[str, pd.DataFrame], notice: str
 ) -> str:
     """The whole page as text; equal records give equal pages."""
-    chunks = [discussion_chunks(page_run.run) for page_run in runs]
+    chunks = [discussion_chunks(page_run.run, BUDGET_BYTES // len(runs)) for page_run in runs]
     index = {
         "title": title,
         "notice": notice,
@@ -97,7 +97,7 @@ def _run_index(page_run: PageRun, chunks: Chunks) -> dict[str, Any]:
         "traceback": run.status.traceback if failed else "",
         "settings": page_run.settings,
         "provenance": run.provenance,
-        "curve": run.curve,
+        "curves": run.curves,
         "openings": {c: p for c in _conditions(page_run) if (p := opening_path(c))},
         "tables": {name: table_content(table) for name, table in page_run.tables.items()},
         "episodes": _episode_columns(page_run, chunks),

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from conformal import Thresholds
 from sim.errors import UserError, shown
@@ -39,6 +39,10 @@ class Status:
     traceback: str = ""
 
 
+Curves: TypeAlias = Mapping[str, tuple[Mapping[str, float], ...]]
+"""Learning curve of each trained controller by name, one entry per epoch."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One run directory: rows in the order of their keys, tasks by id, certificates by condition.
@@ -56,8 +60,7 @@ class Run:
     votes: tuple[VoteRow, ...]
     tasks: Mapping[str, HiddenProfileTask]
     certificates: Mapping[str, Thresholds]
-    curve: tuple[Mapping[str, float], ...]
-    """Learning curve of the trained controller, one entry per epoch."""
+    curves: Curves
     config: Mapping[str, Any]
     provenance: Mapping[str, Any]
 
@@ -86,7 +89,7 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
         votes=tuple(sorted(votes, key=lambda v: (v.task, v.seed, v.path))),
         tasks=_tasks(path / "tasks.json"),
         certificates=read_certificates(Path(config.get("from_run") or path) / "thresholds.json"),
-        curve=tuple(_object(path / "controller" / "card.json").get("curve", ())),
+        curves=read_curves(path / "controller"),
         config=config,
         provenance=_object(path / PROVENANCE),
     )
@@ -118,6 +121,12 @@ def read_certificates(path: Path) -> dict[str, Thresholds]:
             )
         found[condition] = Thresholds.from_dict(entry, f"{path}: {name}")
     return found
+
+
+def read_curves(folder: Path) -> Curves:
+    """The learning curves in the model cards beside the weights; empty where nothing was trained."""
+    cards = {path.parent.name: _object(path) for path in sorted(folder.glob("*/*.json"))}
+    return {name: tuple(card["curve"]) for name, card in cards.items() if card.get("curve")}
 
 
 def _tasks(path: Path) -> dict[str, HiddenProfileTask]:

@@ -68,11 +68,19 @@ def print_report(run_dir: str | Path, console: Console | None = None) -> None:
         out.print(accuracy_table(accuracy, paired, out.width >= _WIDE))
     if len(certificates):
         out.print()
-        out.print(coverage_table(coverage, certificates))
+        _print_certificates(out, coverage, certificates)
     failed = int(accuracy["failed"].sum()) if len(accuracy) else 0
     if failed:
         out.print(f"[red]{failed} discussions failed[/]: counted as wrong, listed in tables/failures.csv")
     out.print(f"\nreport: {escape(str(directory / 'report.html'))}", soft_wrap=True)
+
+
+def _print_certificates(out: Console, coverage: pd.DataFrame, certificates: pd.DataFrame) -> None:
+    missing = certificates[certificates["mode"] == "missing"]["condition"]
+    if len(certificates) > len(missing):
+        out.print(coverage_table(coverage, certificates))
+    for name in missing:
+        out.print(f"[red]{escape(str(name))}: certificate missing[/], nothing is certified")
 
 
 def accuracy_table(accuracy: pd.DataFrame, paired: pd.DataFrame, wide: bool = True) -> Table:
@@ -99,7 +107,9 @@ def accuracy_table(accuracy: pd.DataFrame, paired: pd.DataFrame, wide: bool = Tr
 
 
 def _table(title: str, names: list[str], numbers: list[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     for heading in names:
         table.add_column(escape(heading), no_wrap=True)
     for heading in numbers:
@@ -108,31 +118,17 @@ def _table(title: str, names: list[str], numbers: list[str]) -> Table:
 
 
 def coverage_table(coverage: pd.DataFrame, certificates: pd.DataFrame) -> Table:
-    """Coverage of the thresholds by round, a row per certified condition; red outside the 99.9% band."""
+    """Coverage of the thresholds by round, a row per certified condition; red outside the 99.9% band, with a
+    question mark where too few families reached the round to certify it."""
+    known = certificates[certificates["mode"] != "missing"]
     shown = coverage[coverage["bound"] == "threshold"] if len(coverage) else coverage
     rounds = sorted(shown["round"].unique()) if len(shown) else []
-    table = Table(
-        title="Coverage by round", title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
-    for heading in ("condition", "mode", "1−α"):
-        table.add_column(heading)
-    for number in rounds:
-        table.add_column(str(number), justify="right")
-    table.add_column("vacuous", justify="right")
-    for row in certificates.to_dict("records"):
-        mine = (
-            shown[shown["condition"] == row["condition"]].set_index("round").to_dict("index")
-            if len(shown)
-            else {}
-        )
-        missing = row["mode"] == "missing"
-        table.add_row(
-            escape(str(row["condition"])),
-            "[red]certificate missing[/]" if missing else escape(str(row["mode"])),
-            "" if missing else f"{1 - row['alpha']:g}",
-            *(_covered(mine.get(number)) for number in rounds),
-            "" if missing else _number(row["vacuous"], 2),
-        )
+    kinds = sorted({f"{row['mode']}, 1−α = {1 - row['alpha']:g}" for row in known.to_dict("records")})
+    table = _table(f"Coverage by round ({'; '.join(kinds)})", ["condition"], [*map(str, rounds), "vacuous"])
+    for row in known.to_dict("records"):
+        mine = shown[shown["condition"] == row["condition"]].set_index("round").to_dict("index")
+        cells = [_covered(mine.get(number)) for number in rounds]
+        table.add_row(escape(str(row["condition"])), *cells, _number(row["vacuous"], 2))
     return table
 
 
@@ -144,7 +140,7 @@ def _covered(row: dict[Any, Any] | None) -> str:
 
 
 def _change(row: dict[Any, Any] | None) -> str:
-    return "" if row is None else f"{row['difference']:+.3f} {_span(row, 'difference')}"
+    return "" if row is None else f"{row['difference']:+.2f} {_span(row, 'difference')}"
 
 
 def _span(row: dict[Any, Any], name: str) -> str:

@@ -16,7 +16,7 @@ function ticks(low, high, wanted = 5) {
 }
 
 /** Axes of a chart by round: a frame, scales, and a node to draw into. */
-function roundFrame({ width, height, rounds, low, high, label }) {
+function roundFrame({ width, height, rounds, low, high, label, axis = "round" }) {
   const box = { left: 40, right: width - 10, top: 10, bottom: height - 30 };
   const x = scale([Math.min(...rounds) - 0.5, Math.max(...rounds) + 0.5], [box.left, box.right]);
   const y = scale([low, high], [box.bottom, box.top]);
@@ -28,9 +28,10 @@ function roundFrame({ width, height, rounds, low, high, label }) {
       svg("text.tick", { x: box.left - 6, y: y(value) + 4, "text-anchor": "end" }, num(value, marks.digits)),
     );
   }
-  for (const round of rounds)
+  const every = Math.ceil(rounds.length / 16);
+  for (const round of rounds.filter((_, i) => i % every === 0))
     root.append(svg("text.tick", { x: x(round), y: box.bottom + 15, "text-anchor": "middle" }, String(round)));
-  root.append(svg("text.tick", { x: (box.left + box.right) / 2, y: height - 2, "text-anchor": "middle" }, "round"));
+  root.append(svg("text.tick", { x: (box.left + box.right) / 2, y: height - 2, "text-anchor": "middle" }, axis));
   return { root, x, y, box };
 }
 
@@ -52,11 +53,11 @@ function marker(kind, x, y, colour, title) {
 }
 
 /** Lines by round with intervals: series are {name, points: [{round, value, low, high}]}. */
-function lineChart(series, { width, height, label }) {
+function lineChart(series, { width, height, label, axis = "round" }) {
   const all = series.flatMap((one) => one.points);
   const rounds = [...new Set(all.map((point) => point.round))].sort((a, b) => a - b);
   const high = Math.max(...all.map((point) => Number(point.high) || point.value), 1e-3);
-  const frame = roundFrame({ width, height, rounds, low: 0, high: high * 1.05, label });
+  const frame = roundFrame({ width, height, rounds, low: 0, high: high * 1.05, label, axis });
   series.forEach((one, i) => {
     const colour = `var(--series-${i % 8})`;
     const nudge = (i - (series.length - 1) / 2) * Math.min(5, 40 / series.length);
@@ -69,7 +70,7 @@ function lineChart(series, { width, height, label }) {
     }
     frame.root.append(polyline(one.points.map(place), colour));
     for (const point of one.points)
-      frame.root.append(marker(i, ...place(point), colour, `${one.name}, round ${point.round}: ${num(point.value)}`));
+      frame.root.append(marker(i, ...place(point), colour, `${one.name}, ${axis} ${point.round}: ${num(point.value)}`));
   });
   return frame.root;
 }
@@ -103,8 +104,16 @@ function coverageChart(rows, { width, height, label, low }) {
     const colour = row.inside === false ? "var(--bad)" : "var(--series-0)";
     const title = `round ${row.round}: ${row.covered} of ${row.n} covered (${num(row.coverage)})`;
     frame.root.append(marker(0, ...place(row), colour, title));
+    if (row.coverage_tied !== null && row.coverage_tied !== row.coverage) frame.root.append(tiedCross(frame, row));
   }
   return frame.root;
+}
+
+/** Coverage with ties broken at random, where it differs: what the two-sided test looks at. */
+function tiedCross(frame, row) {
+  const [x, y] = [frame.x(row.round), frame.y(row.coverage_tied)];
+  const title = `round ${row.round}, ties broken at random: ${num(row.coverage_tied)}`;
+  return svg("path.cross", { d: `M${x - 4} ${y - 4}l8 8m0 -8l-8 8` }, svg("title", {}, title));
 }
 
 /** A track from 0 to 1 with an interval and a dot. */

@@ -12,6 +12,7 @@ function overviewView({ data, run, runIndex }) {
     gateSection(tables),
     coverageSection(tables),
     regretSection(tables),
+    learningSection(run),
     costSection(tables),
     baselineSection(tables),
     failureSection(tables),
@@ -90,7 +91,8 @@ function coverageSection(tables) {
     Math.max(0, floor)));
   return section("Coverage by round",
     "Share of the task families reaching a round whose proposal stays within the threshold. Shaded: the exact 99.9% "
-      + "band; dashed: 1 − α. A certificate concerns the proposal: what is executed never exceeds the bound it was accepted at.",
+      + "band; dashed: 1 − α; crosses: coverage "
+      + "with ties broken at random, where it differs. A certificate concerns the proposal: what is executed never exceeds the bound it was accepted at.",
     missing.map((row) => el("p.warning", {}, `${row.condition}: its certificate is missing; nothing is certified.`)),
     el("div.panels", {}, panels),
     foldedTable("Coverage, every round", tables.coverage, { rowClass: outsideClass(tables.coverage) }),
@@ -140,6 +142,16 @@ function regretSection(tables) {
     lineChart(series, { width: chartWidth(900), height: 280, label: "Mean regret by round and controller" }),
     zero.length ? el("p.muted", {}, `Zero by construction: ${zero.join(", ")}.`) : null,
     foldedTable("Regret by round, all conditions", tables.regret_by_round));
+}
+
+function learningSection(run) {
+  const series = Object.entries(run.curves).flatMap(([name, curve]) => [["training", "train_loss"],
+    ["validation", "validation_loss"]].map(([kind, column]) => ({
+    name: `${name}, ${kind}`, points: curve.map((point) => ({ round: point.epoch, value: point[column] })),
+  })));
+  if (!series.length) return null;
+  return section("Learning curve", "Loss of the trained controllers by epoch.", legend(series.map((one) => one.name)),
+    lineChart(series, { width: chartWidth(900), height: 240, label: "Loss by epoch", axis: "epoch" }));
 }
 
 function costSection(tables) {

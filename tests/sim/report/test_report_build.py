@@ -69,8 +69,8 @@ def test_a_torn_last_line_changes_nothing(worked_example: Any) -> None:
 
 def test_learning_curve_is_drawn_from_the_model_card(worked_example: Any) -> None:
     directory = worked_example.write()
-    (directory / "controller").mkdir()
-    (directory / "controller" / "card.json").write_text(
+    (directory / "controller" / "mlp").mkdir(parents=True)
+    (directory / "controller" / "mlp" / "mlp.json").write_text(
         '{"curve": [{"epoch": 1, "train_loss": 0.2, "validation_loss": 0.3, "validation_regret": 0.1},'
         ' {"epoch": 2, "train_loss": 0.1, "validation_loss": 0.2, "validation_regret": 0.05}]}'
     )
