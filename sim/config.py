@@ -104,6 +104,8 @@ class ConformalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: Literal["pilot", "sequential", "trajectory", "roundwise", "lockstep", "audit"] = "pilot"
     alpha: float = 0.1
+    scaled: bool = True
+    """Mode `trajectory`: scale each round by the base policy's scores on the training fold (else by 1)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:

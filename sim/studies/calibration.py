@@ -118,7 +118,7 @@ async def _trajectory(study: Study, policy: Policy, advance: Advance) -> Thresho
     base = await run_fold(study, CALIBRATE, policy, None, tasks, advance)
     sigma: Floats | None = None
     scale_units: tuple[str, ...] = ()
-    if "train" in study.folds:
+    if study.config.conformal.scaled and "train" in study.folds:
         training = await run_fold(study, SCALE, policy, None, study.folds["train"], advance)
         width = base.values.shape[1]
         sigma, scale_units = np.ones(width), training.units
@@ -182,10 +182,12 @@ MODES: Mapping[str, Calibrate] = {
 
 def planned_discussions(study: Study) -> int:
     """Discussions that calibrating one controller takes, for the progress bar."""
-    mode = study.config.conformal.mode
-    names = {"pilot": ("pilot", "calibration"), "trajectory": ("calibration", "train")}.get(
-        mode, ("calibration",)
-    )
+    config = study.config.conformal
+    names: tuple[str, ...] = ("calibration",)
+    if config.mode == "pilot":
+        names = ("pilot", "calibration")
+    elif config.mode == "trajectory" and config.scaled:
+        names = ("calibration", "train")
     tasks = [one_per_family(study.folds[name], 0) for name in names if name in study.folds]
     return sum(len(part) for part in tasks)
 
