@@ -14,7 +14,28 @@ from conformal.ranks import Level, exact_level, order_statistics
 from conformal.rounds import EXCHANGEABLE
 from conformal.scores import BoolArray, FloatArray, IntArray, check_disjoint, check_units
 from conformal.screened import BandKind
-from conformal.thresholds import Thresholds, check_use, parse_numbers, read_json, spell, write_json
+from conformal.thresholds import (
+    Thresholds,
+    check_fields,
+    check_use,
+    parse_counts,
+    parse_numbers,
+    read_json,
+    spell,
+    write_json,
+)
+
+_KINDS: Mapping[str, type] = {
+    "kind": str,
+    "alpha_s": float,
+    "values": list,
+    "n": list,
+    "k": list,
+    "folds": dict,
+    "policy_hash": str,
+    "policy": dict,
+    "unit": str,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +92,10 @@ class ScreenBand:
     def load(cls, path: Path | str, *, policy_hash: str, test_units: Iterable[str]) -> ScreenBand:
         """Read for use; PolicyMismatch as `Thresholds.load`."""
         content: dict[str, Any] = read_json(path)
-        known = {"kind", "alpha_s", "values", "n", "k", "folds", "policy_hash", "policy", "unit"}
-        for name in sorted(known ^ set(content)):
-            raise ValueError(f"{path}: field {name!r} is {'unknown' if name in content else 'missing'}")
+        check_fields(content, _KINDS, str(path))
         content["values"] = np.array(parse_numbers(content["values"], str(path), "values"))
-        content.update({name: np.array(content[name], dtype=np.int64) for name in ("n", "k")})
+        for name in ("n", "k"):
+            content[name] = np.array(parse_counts(content[name], str(path), name), dtype=np.int64)
         content["folds"] = {name: tuple(units) for name, units in content["folds"].items()}
         band = cls(**content)
         check_use(band, str(path), policy_hash, test_units, {})

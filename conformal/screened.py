@@ -21,7 +21,7 @@ GRID: FloatArray = np.concatenate([[-6.0], np.linspace(-3, 5, 161)])
 
 
 class Predictions(NamedTuple):
-    """Predicted objectives and their scales, (B, C) each; scales are positive."""
+    """Predicted objectives and their scales, (B, C) each, or (C,) for a constant per action; scales > 0."""
 
     objective: FloatArray
     scale: FloatArray
@@ -72,6 +72,8 @@ def problem(
 ) -> ScreenProblem:
     """A checked problem; one threshold or band may serve all rows. Raises ValueError naming what is wrong."""
     p, forecast = np.asarray(proposal, dtype=np.int64), np.asarray(predictions.objective, dtype=np.float64)
+    if forecast.ndim == 1:
+        forecast = np.broadcast_to(forecast, (len(p), len(forecast)))
     width = np.broadcast_to(np.asarray(predictions.scale, dtype=np.float64), forecast.shape)
     mask = np.ones(forecast.shape, bool) if admissible is None else np.asarray(admissible, dtype=np.bool_)
     if forecast.ndim != 2 or len(p) != len(forecast) or mask.shape != forecast.shape:
@@ -133,12 +135,11 @@ def screen(given: ScreenProblem, objectives: FloatArray) -> Screened:
     """Run the procedure on rows whose objectives (B, C) are all known: calibration, simulation and replay."""
     rows = np.arange(len(given.proposal))
     evaluated = np.zeros(given.admissible.shape, bool)
-    for _ in range(given.admissible.shape[1]):
-        branch = screen_step(given, objectives, evaluated).branch
-        live = branch >= 0
-        evaluated[rows[live], branch[live]] = True
-    candidate = screen_step(given, objectives, evaluated).candidate
-    return Screened(candidate, evaluated, candidate == given.proposal)
+    step = screen_step(given, objectives, evaluated)
+    while (live := step.branch >= 0).any():
+        evaluated[rows[live], step.branch[live]] = True
+        step = screen_step(given, objectives, evaluated)
+    return Screened(step.candidate, evaluated, step.candidate == given.proposal)
 
 
 def union_scores(given: ScreenProblem, objectives: FloatArray) -> FloatArray:
@@ -157,21 +158,23 @@ def procedure_scores(given: ScreenProblem, objectives: FloatArray, grid: FloatAr
 
     +inf where even the largest band of the grid errs (METHOD 7). The band of `given` is not used.
     """
-    rows, steps = len(given.proposal), len(grid)
-    every = ScreenProblem(
-        np.tile(given.proposal, steps),
-        np.tile(given.admissible, (steps, 1)),
-        Predictions(
-            np.tile(given.predictions.objective, (steps, 1)), np.tile(given.predictions.scale, (steps, 1))
-        ),
-        np.tile(given.threshold, steps),
-        np.repeat(grid, rows),
-    )
-    executed = screen(every, np.tile(objectives, (steps, 1))).executed.reshape(steps, rows)
     best = np.where(given.admissible, objectives, np.inf).min(1)
-    regret = objectives[np.arange(rows), executed] - best
-    right_from = np.logical_and.accumulate((regret <= given.threshold)[::-1], axis=0)[::-1]
-    return np.asarray(np.where(right_from.any(0), grid[right_from.argmax(0)], np.inf), dtype=np.float64)
+    found = np.full(len(best), np.inf)
+    right = np.arange(len(best))
+    for band in grid[::-1]:
+        part = rows_of(given, right)._replace(band=np.full(len(right), band))
+        executed = screen(part, objectives[right]).executed
+        right = right[objectives[right, executed] - best[right] <= part.threshold]
+        found[right] = band
+    return found
+
+
+def rows_of(given: ScreenProblem, rows: IntArray | BoolArray) -> ScreenProblem:
+    """Some rows of a problem."""
+    forecast = Predictions(given.predictions.objective[rows], given.predictions.scale[rows])
+    return ScreenProblem(
+        given.proposal[rows], given.admissible[rows], forecast, given.threshold[rows], given.band[rows]
+    )
 
 
 def constant_predictions(

@@ -27,6 +27,22 @@ _ARRAYS = {
     "k": np.int64,
     "certified": np.bool_,
 }
+_KINDS: Mapping[str, type] = {
+    "mode": str,
+    "alpha": float,
+    "values": list,
+    "acceptance": list,
+    "n": list,
+    "k": list,
+    "certified": list,
+    "guarantee": str,
+    "assumptions": str,
+    "folds": dict,
+    "unit": str,
+    "policy_hash": str,
+    "policy": dict,
+    "deployment_hash": str,
+}
 _POLICY_INCLUDES_ACCEPTANCE = frozenset({"pilot", "sequential", "lockstep", "risk"})
 
 
@@ -117,12 +133,15 @@ class Thresholds:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], source: str = "thresholds") -> Thresholds:
         """Inverse of `to_dict`; ValueError naming the source and field if missing, unknown or altered."""
-        known = {item.name for item in fields(cls)}
-        for name in sorted((known | {"deployment_hash"}) ^ set(content)):
-            raise ValueError(f"{source}: field {name!r} is {'unknown' if name in content else 'missing'}")
-        body = {name: content[name] for name in known}
-        body.update({name: parse_numbers(body[name], source, name) for name in ("values", "acceptance")})
-        thresholds = cls(**body)
+        check_fields(content, _KINDS, source)
+        body = {name: content[name] for name in _KINDS if name != "deployment_hash"}
+        body.update(
+            {name: parse_numbers(body[name], source, name) for name in _ARRAYS if name != "certified"}
+        )
+        try:
+            thresholds = cls(**body)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from error
         if thresholds.deployment_hash != content["deployment_hash"]:
             raise PolicyMismatch(
                 f"{source}: acceptance or policy_hash was altered after calibration; calibrate again"
@@ -237,6 +256,15 @@ def _frozen(array: npt.ArrayLike, dtype: type[np.generic]) -> npt.NDArray[Any]:
     return copy
 
 
+def check_fields(content: Mapping[str, Any], kinds: Mapping[str, type], source: str) -> None:
+    """Raise ValueError naming the source and the first field that is missing, unknown or of another kind."""
+    for name in sorted(set(kinds) ^ set(content)):
+        raise ValueError(f"{source}: field {name!r} is {'unknown' if name in content else 'missing'}")
+    for name, kind in kinds.items():
+        if not isinstance(content[name], kind):
+            raise ValueError(f"{source}: field {name!r} is {content[name]!r}; expected a {kind.__name__}")
+
+
 def spell(array: npt.NDArray[Any]) -> list[Any]:
     """An array as JSON items; +inf is spelled "inf"."""
     return ["inf" if value == np.inf else value for value in array.tolist()]
@@ -248,3 +276,11 @@ def parse_numbers(items: list[Any], source: str, name: str) -> list[float]:
         if item != "inf" and (isinstance(item, bool) or not isinstance(item, int | float)):
             raise ValueError(f'{source}: {name} holds {item!r}; expected numbers or "inf"')
     return [float(item) for item in items]
+
+
+def parse_counts(items: list[Any], source: str, name: str) -> list[int]:
+    """Whole numbers of a JSON list; ValueError naming source, field and item."""
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, int):
+            raise ValueError(f"{source}: {name} holds {item!r}; expected whole numbers")
+    return [int(item) for item in items]

@@ -35,7 +35,7 @@ def thresholds(*values: float) -> Thresholds:
 
 
 def batch(seed: int, rows: int = 12, width: int = 4) -> tuple[IntArray, FloatArray, BoolArray]:
-    """Random proposals, regrets, masks; some candidates inadmissible, some branches failed, some rows over."""
+    """Random proposals, regrets, masks; some candidates inadmissible, some branches failed, rows over."""
     rng = np.random.default_rng(seed)
     objective = rng.random((rows, width)).round(1)
     admissible = rng.random((rows, width)) < 0.8

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
+from conformal.bands import Side
 from conformal.stress import MODES, Design, StressRow, bonferroni, simultaneous, stress
 from conformal.toy import ToyWorld
 
@@ -37,7 +40,7 @@ TARGET = {
 def standard_error(row: StressRow) -> float:
     """Largest Monte Carlo error of a coverage over the rounds, from the spread of replicates."""
     shares = row.hits / np.maximum(row.tests, 1)
-    return float(shares.std(0).max()) / np.sqrt(len(shares))
+    return float(shares.std(0).max()) / math.sqrt(len(shares))
 
 
 def rows(factor: float, n: int, replicates: int, seed: int) -> dict[str, StressRow]:
@@ -48,11 +51,10 @@ def rows(factor: float, n: int, replicates: int, seed: int) -> dict[str, StressR
     return {row.mode: row for mode in MODES if mode in wanted for row in stress(mode, design, rng)}
 
 
-def rejected(row: StressRow, side: str = "two-sided") -> bool:
+def rejected(row: StressRow, side: Side = "two-sided") -> bool:
     """Whether any round's hits contradict the exact law at 1e-3 over all rounds (Bonferroni)."""
-    kind = "below" if side == "below" else "two-sided"
     rounds = row.hits.shape[1]
-    return min(row.count(t, kind).p_value for t in range(1, rounds + 1)) < LEVEL / rounds  # type: ignore[arg-type]
+    return bool(min(row.count(t, side).p_value for t in range(1, rounds + 1)) < LEVEL / rounds)
 
 
 def check_table(factor: float, n: int, found: dict[str, StressRow], published_error: float) -> None:
