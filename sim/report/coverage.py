@@ -1,21 +1,22 @@
 """Whether certificates keep their promise on the test tasks: coverage by round, bands, what is vacuous.
 
 The unit is the task family (METHOD 3): one test discussion per family, the first by task and seed. A failed
-test discussion is not covered from its failure on. Exact laws come from `conformal`; thresholds are taken as
-stored and, where the calibration rows are at hand, checked against them.
+test discussion is not covered from its failure on. Counts and their exact laws are `conformal`'s; here rows
+are laid out for it, and thresholds are checked against the calibration rows where those are at hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, nan
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from conformal import Thresholds, beta_binomial_band, lower_band, tied_covered, tied_threshold
+from conformal import Thresholds, tied_covered, tied_threshold
+from conformal.diagnostics import RoundCoverage, coverage_by_round, no_proposal_refused
 from sim.arrays import Bools, Floats
 from sim.errors import UserError
 from sim.randomness import keys, text_keys, uniform
@@ -23,20 +24,21 @@ from sim.report.frames import Frames, controller_of
 from sim.report.source import CALIBRATION, EVALUATION, GATE_SUFFIX
 from sim.report.tables import sorted_conditions
 
-BAND_LEVEL = 0.999
-ROUND_BY_ROUND = ("pilot", "sequential")
+TWO_SIDED = ("pilot", "sequential")
 """Modes whose thresholds are tested on both sides, with randomised ties (METHOD 10)."""
-FROM_BELOW = ("audit",)
+WHOLE_DISCUSSIONS = ("trajectory", "bonferroni")
+NO_ROUND_LAW = ("risk", "hierarchical")
 
 Certificates: TypeAlias = Mapping[str, Thresholds]
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of the proposals (n, T), the rounds reached (n, T), and task and seed of each discussion."""
+    """Scores of the proposals (n, T), rounds reached (n, T); family, task and seed of each discussion."""
 
     values: Floats
     reached: Bools
+    families: tuple[str, ...]
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
 
@@ -61,25 +63,8 @@ def scores_by_round(episodes: pd.DataFrame, decisions: pd.DataFrame, rounds: int
     for row, (failed, done) in enumerate(zip(episodes["failed"], episodes["rounds"], strict=True)):
         if failed:
             values[row, done:] = inf
-    return Scores(values, ~np.isnan(values), tuple(episodes["task"]), tuple(episodes["seed"]))
-
-
-@dataclass(frozen=True)
-class Count:
-    """Test families at one round: reached, covered, and what the threshold's rank promises of them."""
-
-    n: int
-    covered: int
-    k: int
-    n_calibration: int
-
-    def below(self) -> tuple[int, int]:
-        """The band of a test from below."""
-        return lower_band(self.n, self.k, self.n_calibration, BAND_LEVEL), self.n
-
-    def central(self) -> tuple[int, int]:
-        """The central band."""
-        return beta_binomial_band(self.n, self.k, self.n_calibration, BAND_LEVEL)
+    names = (tuple(episodes[column]) for column in ("family", "task", "seed"))
+    return Scores(values, ~np.isnan(values), *names)
 
 
 def coverage(frames: Frames, certificates: Certificates) -> pd.DataFrame:
@@ -87,55 +72,92 @@ def coverage(frames: Frames, certificates: Certificates) -> pd.DataFrame:
     max(eta, q) as well.
 
     `claim` says how a row is tested: two-sided, from below, or not at all (`none`). `inside` is missing where
-    nothing is claimed, nothing was reached or no finite threshold exists.
+    nothing is claimed, nothing was reached or no finite threshold exists. Modes without a law by round have
+    no rows. Raises UserError if a test family was calibrated on.
     """
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for condition in sorted_conditions(certificates):
         thresholds = certificates[condition]
-        test = _test_scores(frames, condition, thresholds)
-        spreads = _spreads(frames, condition)
-        for t in range(1, thresholds.rounds + 1):
-            tied = _tied_count(frames, condition, thresholds, test, t)
-            here = spreads[spreads["round"] == t]
-            rows += [
-                {
-                    "condition": condition,
-                    "mode": thresholds.mode,
-                    **row,
-                    "vacuous": _vacuous(here, row["value"]),
-                }
-                for row in _rows_of_round(thresholds, test, t, tied)
-            ]
+        if thresholds.mode not in NO_ROUND_LAW:
+            spreads = _spreads(frames, condition)
+            for row in _condition_rows(frames, condition, thresholds):
+                here = spreads[spreads["round"] == row["round"]]
+                last = {"vacuous": _vacuous(here, row["value"])}
+                rows.append({"condition": condition, "mode": thresholds.mode, **row, **last})
     return pd.DataFrame(rows)
 
 
+def _condition_rows(frames: Frames, condition: str, thresholds: Thresholds) -> Iterator[dict[str, Any]]:
+    """The row of the threshold at each round, in mode `pilot` followed by that of the stated bound."""
+    test = _test_scores(frames, condition, thresholds.rounds)
+    bounds = {"threshold": thresholds}
+    if thresholds.mode == "pilot":
+        bounds["bound"] = replace(thresholds, values=thresholds.reported)
+    try:
+        found = {
+            name: coverage_by_round(bound, test.values, test.reached, units=test.families)
+            for name, bound in bounds.items()
+        }
+    except ValueError as error:
+        raise UserError(f"thresholds of {condition}: {error}") from error
+    for at in range(thresholds.rounds):
+        for name, counts in found.items():
+            tied = _tied_count(frames, condition, thresholds, test, at + 1) if name == "threshold" else None
+            row = {"round": at + 1, "bound": name, "nominal": 1 - thresholds.alpha}
+            yield row | {"certified": bool(thresholds.certified[at])} | _row(counts[at], tied)
+
+
+def _row(count: RoundCoverage, tied: int | None) -> dict[str, Any]:
+    """One count against its band: two-sided where ties were randomised, from below otherwise."""
+    claim = "none" if not count.claimed else "below" if tied is None else "two-sided"
+    testable = count.claimed and count.n_test > 0 and np.isfinite(count.threshold) and count.k <= count.n_cal
+    low, high = (count.floor, count.n_test) if tied is None else count.band
+    hits = count.covered if tied is None else tied
+    return {
+        "value": count.threshold,
+        "n_calibration": count.n_cal,
+        "k": count.k,
+        "n": count.n_test,
+        "covered": count.covered,
+        "failed": count.failed,
+        "coverage": count.coverage,
+        "expected": count.expected,
+        "claim": claim,
+        "coverage_tied": tied / count.n_test if tied is not None and count.n_test else nan,
+        "band_low": low / count.n_test if testable else nan,
+        "band_high": high / count.n_test if testable else nan,
+        "inside": bool(low <= hits <= high) if testable else None,
+    }
+
+
 def certificates_table(frames: Frames, certificates: Certificates) -> pd.DataFrame:
-    """What each gated condition promises, over what, and whether whole discussions kept it.
+    """What each gated condition promises, over what, and under which assumptions.
 
     A gated condition without stored thresholds is listed as `missing`. `no_refusal` counts test families in
-    which no proposal exceeded its threshold; only mode `trajectory` claims anything about it.
+    which no proposal exceeded its threshold, for the modes that promise it.
     """
     gated = frames.episodes[frames.episodes["stage"] == EVALUATION]["condition"]
     named = {name for name in gated if name.endswith(GATE_SUFFIX)}
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for condition in sorted_conditions(named | set(certificates)):
         if condition not in certificates:
             rows.append({"condition": condition, "mode": "missing"})
             continue
         thresholds = certificates[condition]
-        row = {
-            "condition": condition,
-            "mode": thresholds.mode,
-            "alpha": thresholds.alpha,
-            "rounds": thresholds.rounds,
-            "certified_rounds": int(thresholds.certified.sum()),
-            "calibration_families": _fold_size(thresholds),
-            **_whole_discussions(thresholds, _test_scores(frames, condition, thresholds)),
-            "vacuous": _vacuous_overall(_spreads(frames, condition), thresholds),
-            "guarantee": thresholds.guarantee,
-            "assumptions": thresholds.assumptions,
-        }
-        rows.append(row)
+        rows.append(
+            {
+                "condition": condition,
+                "mode": thresholds.mode,
+                "alpha": thresholds.alpha,
+                "rounds": thresholds.rounds,
+                "certified_rounds": int(thresholds.certified.sum()),
+                "calibration_families": _fold_size(thresholds),
+                **_whole_discussions(frames, condition, thresholds),
+                "vacuous": _vacuous_overall(_spreads(frames, condition), thresholds),
+                "guarantee": thresholds.guarantee,
+                "assumptions": thresholds.assumptions,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -145,77 +167,35 @@ def _fold_size(thresholds: Thresholds) -> int:
     return sum(len(units) for name, units in thresholds.folds.items() if not name.startswith(shaping))
 
 
-def _test_scores(frames: Frames, condition: str, thresholds: Thresholds) -> Scores:
-    """Scores of one test discussion per family. Raises UserError if a family was calibrated on."""
+def _whole_discussions(frames: Frames, condition: str, thresholds: Thresholds) -> dict[str, Any]:
+    """In how many test families no proposal exceeded its threshold, where that is what is promised."""
+    test = _test_scores(frames, condition, thresholds.rounds)
+    if thresholds.mode not in WHOLE_DISCUSSIONS or not test.families:
+        return {"n": len(test.families)}
+    found = no_proposal_refused(thresholds, test.values, test.reached, units=test.families)
+    return {
+        "n": found.n_test,
+        "no_refusal": found.kept,
+        "expected": found.expected,
+        "band_low": found.floor / found.n_test,
+        "inside": found.kept >= found.floor,
+    }
+
+
+def _test_scores(frames: Frames, condition: str, rounds: int) -> Scores:
+    """Scores of one test discussion per family."""
     episodes, decisions = (
         frame[(frame["stage"] == EVALUATION) & (frame["condition"] == condition)]
         for frame in (frames.episodes, frames.decisions)
     )
     chosen = episodes.sort_values(["family", "task", "seed"]).drop_duplicates("family")
-    for name, units in thresholds.folds.items():
-        seen = set(units) & set(chosen["family"])
-        if seen:
-            raise UserError(
-                f"thresholds of {condition}: test family {min(seen)!r} was in calibration fold {name!r}; "
-                "coverage needs test families disjoint from every fold"
-            )
-    return scores_by_round(chosen, decisions, thresholds.rounds)
-
-
-def _rows_of_round(
-    thresholds: Thresholds, test: Scores, t: int, tied: int | None
-) -> Iterator[dict[str, Any]]:
-    """The row of the threshold at a round, and in mode `pilot` that of the stated bound."""
-    value, bound = float(thresholds.values[t - 1]), float(thresholds.reported[t - 1])
-    covered = _count(value, thresholds, test, t)
-    yield _row(thresholds, "threshold", t, value, covered, _claim(thresholds.mode, tied), tied)
-    if thresholds.mode == "pilot":
-        yield _row(thresholds, "bound", t, bound, _count(bound, thresholds, test, t), "below", None)
-
-
-def _claim(mode: str, tied: int | None) -> str:
-    if tied is not None:
-        return "two-sided"
-    return "below" if mode in (*ROUND_BY_ROUND, *FROM_BELOW) else "none"
-
-
-def _count(value: float, thresholds: Thresholds, test: Scores, t: int) -> Count:
-    """How many reached test families are covered at a round; a failed one never is."""
-    scores = test.values[test.reached[:, t - 1], t - 1]
-    covered = (scores <= value) & np.isfinite(scores)
-    return Count(len(scores), int(covered.sum()), int(thresholds.k[t - 1]), int(thresholds.n[t - 1]))
-
-
-def _row(
-    thresholds: Thresholds, bound: str, t: int, value: float, count: Count, claim: str, tied: int | None
-) -> dict[str, object]:
-    testable = claim != "none" and count.n > 0 and bool(np.isfinite(value)) and count.k <= count.n_calibration
-    low, high = count.central() if claim == "two-sided" else count.below()
-    hits = count.covered if tied is None else tied
-    return {
-        "round": t,
-        "bound": bound,
-        "value": value,
-        "certified": bool(thresholds.certified[t - 1]),
-        "n_calibration": count.n_calibration,
-        "k": count.k,
-        "n": count.n,
-        "covered": count.covered,
-        "coverage": count.covered / count.n if count.n else nan,
-        "nominal": 1 - thresholds.alpha,
-        "expected": min(1.0, count.k / (count.n_calibration + 1)),
-        "claim": claim,
-        "coverage_tied": tied / count.n if tied is not None and count.n else nan,
-        "band_low": low / count.n if testable else nan,
-        "band_high": high / count.n if testable else nan,
-        "inside": low <= hits <= high if testable else None,
-    }
+    return scores_by_round(chosen, decisions, rounds)
 
 
 def _tied_count(frames: Frames, condition: str, thresholds: Thresholds, test: Scores, t: int) -> int | None:
     """Covered test families with ties broken at random but reproducibly; None where a two-sided test is not
     due, or the rows of the calibration fold are not at hand or do not give the stored threshold."""
-    if thresholds.mode not in ROUND_BY_ROUND:
+    if thresholds.mode not in TWO_SIDED:
         return None
     fold = "certification" if thresholds.mode == "pilot" else f"round {t}"
     calibration = _fold_scores(frames, controller_of(condition), thresholds, fold)
@@ -242,20 +222,6 @@ def _fold_scores(frames: Frames, condition: str, thresholds: Thresholds, fold: s
         for frame in (frames.episodes, frames.decisions)
     )
     return scores_by_round(episodes, decisions, thresholds.rounds)
-
-
-def _whole_discussions(thresholds: Thresholds, test: Scores) -> dict[str, object]:
-    """In how many test families no proposal exceeded its threshold, and whether that keeps the promise."""
-    if not test.tasks:
-        return {"n": 0}
-    over = test.reached & ~((test.values <= thresholds.values) & np.isfinite(test.values))
-    n, kept = len(test.tasks), int((~over.any(1)).sum())
-    row: dict[str, object] = {"n": n, "no_refusal": kept, "no_refusal_share": kept / n}
-    if thresholds.mode != "trajectory" or not np.isfinite(thresholds.values).all():
-        return row
-    k, size = int(thresholds.k[0]), int(thresholds.n[0])
-    low = lower_band(n, k, size, BAND_LEVEL)
-    return row | {"expected": k / (size + 1), "band_low": low / n, "inside": kept >= low}
 
 
 def _spreads(frames: Frames, condition: str) -> pd.DataFrame:

@@ -54,6 +54,43 @@ def print_runs(root: str | Path, console: Console | None = None) -> None:
     _out(console).print(table if table.row_count else "no runs there")
 
 
+def print_comparison(directory: str | Path, console: Console | None = None) -> None:
+    """The runs of a comparison that has been built, one table with a column per run, and every traceback.
+
+    Raises UserError where there is no comparison.
+    """
+    out, folder = _out(console), Path(directory)
+    cells, wide = (_read(folder, name) for name in ("cells", "task_accuracy"))
+    names = [str(name) for name in wide.columns[1:]]
+    number = {name: str(i) for i, name in enumerate(names, 1)}
+    table = _table("Task accuracy by run", ["condition"], list(number.values()))
+    for row in wide.to_dict("records"):
+        table.add_row(escape(str(row["condition"])), *(_number(row[name], 2) for name in names))
+    out.print(table)
+    out.print()
+    for row in cells.to_dict("records"):
+        _print_cell(out, row, number.get(str(row["run"]), "–"))
+    out.print(f"\nreport: {escape(str(folder / 'report.html'))}", soft_wrap=True)
+
+
+def _print_cell(out: Console, row: dict[Any, Any], number: str) -> None:
+    """A run of a comparison: its number in the table, name, state and settings; its traceback if it has one."""
+    fixed = ("run", "state", "n_episodes", "error", "traceback")
+    settings = " ".join(
+        f"{key}={value}" for key, value in row.items() if key not in fixed and pd.notna(value)
+    )
+    style = _STATE_STYLES.get(str(row["state"]), "dim")
+    line = (
+        f"{number:>3}  {escape(str(row['run']))} [{style}]{escape(str(row['state']))}[/] {escape(settings)}"
+    )
+    out.print(line, soft_wrap=True)
+    if pd.isna(row["error"]):
+        return
+    out.print(f"     [red]{escape(str(row['error']))}[/]", soft_wrap=True)
+    if pd.notna(row["traceback"]) and row["traceback"] != row["error"]:
+        out.print(escape(str(row["traceback"]).rstrip()), style="dim", highlight=False, soft_wrap=True)
+
+
 def print_report(run_dir: str | Path, console: Console | None = None) -> None:
     """The accuracy and coverage tables of a run whose report has been built, and where the page is.
 

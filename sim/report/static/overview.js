@@ -119,7 +119,7 @@ function coveragePanel(name, rows, certificates, low) {
 }
 
 function simultaneous(row) {
-  if (row.mode !== "trajectory") return "";
+  if (typeof row.no_refusal !== "number") return "";
   return `; no proposal refused in ${row.no_refusal} of ${row.n} families (promised ${num(row.expected, 2)})`;
 }
 

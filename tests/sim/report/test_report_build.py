@@ -15,6 +15,7 @@ from rich.console import Console
 from conformal import acceptance_thresholds, certify
 from sim.errors import UserError
 from sim.report.build import build_report, compare, differing_settings, run_names
+from sim.report.command import report_command
 from sim.report.source import read_certificates, read_run
 from sim.report.terminal import list_runs, print_report, print_runs
 
@@ -180,3 +181,34 @@ def test_runs_are_listed_with_their_state(worked_example: Any, run_writer: Any, 
     assert "[red]boom[/red]" in text
     with pytest.raises(UserError, match="is not a directory"):
         list_runs(tmp_path / "none")
+
+
+def test_command_reports_one_run(worked_example: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = worked_example.write(config="seed: 0\n")
+    assert report_command([str(directory)]) == 0
+    assert "rules+gate" in capsys.readouterr().out
+    assert (directory / "report.html").exists()
+
+
+def test_command_collects_a_folder(
+    worked_example: Any, run_writer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worked_example.directory = tmp_path / "sweep" / "0"
+    worked_example.write(status={"state": "finished"})
+    trace = "Traceback (most recent call last):\n  deep inside\nBoom: by design"
+    run_writer("sweep/1").write(status={"state": "failed", "error": "Boom: by design", "traceback": trace})
+    assert report_command([str(tmp_path / "sweep")]) == 0
+    shown = capsys.readouterr().out
+    assert "deep inside" in shown
+    assert "1 failed" in shown
+    assert (tmp_path / "sweep" / "comparison" / "report.html").exists()
+    assert report_command(["--list", str(tmp_path / "sweep")]) == 0
+    assert "Boom: by design" in capsys.readouterr().out
+
+
+def test_command_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_command([str(tmp_path / "nowhere")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert report_command([str(tmp_path)]) == 2
