@@ -60,7 +60,7 @@ def print_comparison(directory: str | Path, console: Console | None = None) -> N
     Raises UserError where there is no comparison.
     """
     out, folder = _out(console), Path(directory)
-    cells, wide = (_read(folder, name) for name in ("cells", "task_accuracy"))
+    cells, wide = _read(folder, "cells", as_text=True), _read(folder, "task_accuracy")
     names = [str(name) for name in wide.columns[1:]]
     number = {name: str(i) for i, name in enumerate(names, 1)}
     table = _table("Task accuracy by run", ["condition"], list(number.values()))
@@ -74,7 +74,7 @@ def print_comparison(directory: str | Path, console: Console | None = None) -> N
 
 
 def _print_cell(out: Console, row: dict[Any, Any], number: str) -> None:
-    """A run of a comparison: its number in the table, name, state and settings; its traceback if it has one."""
+    """A run of a comparison: number in the table, name, state and settings, and what went wrong."""
     fixed = ("run", "state", "n_episodes", "error", "traceback")
     settings = " ".join(
         f"{key}={value}" for key, value in row.items() if key not in fixed and pd.notna(value)
@@ -196,12 +196,12 @@ def _count_episodes(directory: Path) -> int:
         return sum(line.endswith(b"\n") for line in lines)
 
 
-def _read(directory: Path, name: str) -> pd.DataFrame:
+def _read(directory: Path, name: str, as_text: bool = False) -> pd.DataFrame:
     path = directory / "tables" / f"{name}.csv"
     if not path.exists():
         raise UserError(f"{path}: is missing; build the report first (scripts/report.py {directory})")
     text = path.read_text(encoding="utf-8")
-    return pd.read_csv(path) if text.strip() else pd.DataFrame()
+    return pd.read_csv(path, dtype=str if as_text else None) if text.strip() else pd.DataFrame()
 
 
 def _out(console: Console | None) -> Console:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +28,7 @@ from sim.report.build import build_report, compare
 from sim.studies.recorder import RowRecorder
 from sim.studies.rollout import Policy, rollout
 from sim.studies.trace import Trace
-from sim.tasks import HiddenProfileTask, generate_method, write_tasks
+from sim.tasks import HiddenProfileTask, demo_task, generate_method, write_tasks
 from sim.worlds.cognitive import Cognition, CognitiveWorld
 from sim.worlds.protocol import batches
 
@@ -149,25 +149,38 @@ def compared_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def demo_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Synthetic agents discuss the worked example of the method, with rules and without."""
+    directory = tmp_path_factory.mktemp("demo")
+    policies = [_policy("rules", Rules(), interventions())]
+    _run(_hold(directory, (demo_task(),), policies, [3], measured_text=True))
+    return build_report(directory).page
+
+
+@pytest.fixture(scope="session")
 def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """5,000 real discussions of synthetic agents, every branch recorded."""
     directory = tmp_path_factory.mktemp("large")
     tasks = generate_method(600, 1)
-    write_tasks(directory / "tasks.json", tasks)
-    with ThreadPoolExecutor(1) as thread:  # Playwright's own event loop runs in this one
-        thread.submit(lambda: asyncio.run(_hold_all(directory, tasks[:100], tasks[100:]))).result()
+    _run(_hold_five(directory, tasks[:100], tasks[100:]))
     return build_report(directory).page
 
 
-async def _hold_all(
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end in a thread of its own: Playwright's event loop lives in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()
+
+
+async def _hold_five(
     directory: Path, pilot: tuple[HiddenProfileTask, ...], test: tuple[HiddenProfileTask, ...]
 ) -> None:
-    world = CognitiveWorld(Cognition(), 8, measured_text=False)
+    """Five conditions on the test tasks, one of them behind a gate made from the pilot tasks."""
     everything, free = interventions(), free_messages()
     rules = _policy("rules", Rules(), everything)
     (batch,) = batches(pilot, [0], len(pilot))
     trace = Trace(batch)
-    await rollout(world, batch, rules, trace)
+    await rollout(CognitiveWorld(Cognition(), 8, measured_text=False), batch, rules, trace)
     found = acceptance_thresholds(trace.scores, trace.reached, "0.1", units=[task.id for task in pilot])
     policies = [
         _policy("hidden_post", Fixed("free"), free, stop=Stop(quorum=None)),
@@ -176,9 +189,22 @@ async def _hold_all(
         _policy("random", Random(), everything),
         _policy("greedy", Best("greedy"), everything),
     ]
+    await _hold(directory, test, policies, [0, 1], measured_text=False)
+
+
+async def _hold(
+    directory: Path,
+    tasks: tuple[HiddenProfileTask, ...],
+    policies: list[Policy],
+    seeds: list[int],
+    measured_text: bool,
+) -> None:
+    """Hold every condition on every task and seed, and record all of it."""
+    world = CognitiveWorld(Cognition(), 8, measured_text=measured_text)
+    write_tasks(directory / "tasks.json", tasks)
     with RunStore(directory) as store:
         for policy in policies:
-            for batch in batches(test, [0, 1], 2048):
+            for batch in batches(tasks, seeds, 2048):
                 await rollout(world, batch, policy, RowRecorder(store, "evaluate", policy, batch))
 
 

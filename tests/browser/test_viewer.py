@@ -112,6 +112,22 @@ def test_clues_and_branches_can_be_toggled(watched: Any, worked_page: Path) -> N
     expect(page.get_by_role("heading", name="Private clues")).to_have_count(0)
 
 
+def test_the_demo_shows_who_held_what_and_when_it_surfaced(watched: Any, demo_page: Path) -> None:
+    page = watched.open(demo_page, "#/discussion?condition=rules&task=demo&seed=3")
+    expect(page.get_by_role("heading", name="Three friends choose an apartment")).to_be_visible()
+    expect(page.locator(".legend.options")).to_contain_text("Apartment B ✓ answer")
+    expect(page.locator(".message").first).to_have_text("spoke under route")
+    page.get_by_role("button", name="Private clues").click()
+    clues = page.locator(".clue-list li")
+    assert clues.count() == 3
+    expect(clues.first).to_contain_text("Ana met the neighbours.")
+    expect(clues.first).to_contain_text("round 1")
+    clues.first.get_by_role("button").click()
+    expect(page.locator(".card[data-round='1']")).to_have_class("card current")
+    expect(page.locator(".card[data-round='1'] .surfaced")).to_contain_text("Ana met the neighbours.")
+    assert fits(page)
+
+
 def test_neighbours_follow_the_filtered_list(desktop: Any, worked_page: Path) -> None:
     page = desktop.open(worked_page, "#/episodes?condition=hidden_post")
     page.get_by_role("link", name="Flat a").click()
