@@ -14,7 +14,7 @@ quickstart: $(VENV)/.installed   ## install, then explore, train, calibrate, eva
 	@$(BIN)/python scripts/pipeline.py $(ARGS)
 
 quickstart-llm: $(VENV)/.installed-llm   ## the same with a real small language model; TASKS=<file> for your own tasks
-	@$(BIN)/python scripts/pipeline.py experiment=quickstart_llm $(if $(TASKS),task=file task.path=$(TASKS)) $(ARGS)
+	@$(BIN)/python scripts/pipeline.py experiment=quickstart_llm $(if $(TASKS),task=file task.path=$(TASKS) split=few) $(ARGS)
 
 test: $(VENV)/.installed-dev     ## ruff, mypy --strict and the default test suite
 	@$(BIN)/ruff check .
