@@ -32,6 +32,11 @@ def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: t
 
 def check_prerequisites(config: StudyConfig, stages: tuple[str, ...]) -> None:
     """Raise UserError where a new run would lack what its stages read."""
+    for name in needed_folds(config, stages):
+        if not getattr(config.split, name):
+            raise UserError(
+                f"split.{name} is 0, but this study needs a {name} fold; give it some task families"
+            )
     if "train" in stages and "explore" not in stages:
         raise UserError("resume is null; training reads the branches of a run: resume=<its directory>")
     given = config.from_run is not None
@@ -46,6 +51,14 @@ def check_prerequisites(config: StudyConfig, stages: tuple[str, ...]) -> None:
             f"{config.certified[0]!r} has no thresholds; give from_run=<a calibrated run>, resume a run, set "
             "certified=[], or use scripts/pipeline.py"
         )
+
+
+def needed_folds(config: StudyConfig, stages: tuple[str, ...]) -> list[str]:
+    """The folds of tasks that some stages draw on."""
+    needed = ["train"] if config.learned and "explore" in stages else []
+    if config.certified and "calibrate" in stages:
+        needed += ["pilot", "calibration"] if config.conformal.mode == "pilot" else ["calibration"]
+    return needed + (["test"] if "evaluate" in stages else [])
 
 
 def write_task_file(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
