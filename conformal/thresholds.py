@@ -135,9 +135,8 @@ class Thresholds:
         """Inverse of `to_dict`; ValueError naming the source and field if missing, unknown or altered."""
         check_fields(content, _KINDS, source)
         body = {name: content[name] for name in _KINDS if name != "deployment_hash"}
-        body.update(
-            {name: parse_numbers(body[name], source, name) for name in _ARRAYS if name != "certified"}
-        )
+        body.update({name: parse_numbers(body[name], source, name) for name in ("values", "acceptance")})
+        body.update({name: parse_counts(body[name], source, name) for name in ("n", "k")})
         try:
             thresholds = cls(**body)
         except ValueError as error:
