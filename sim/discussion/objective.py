@@ -51,6 +51,7 @@ def one_step_regret(objectives: Floats, admissible: Bools) -> Floats:
 
 def normalised_regret(regrets: Floats) -> Floats:
     """r̃ (B, C): regret over the spread of the admissible branches, 0 where the spread is under 10⁻⁹."""
-    spread = np.where(np.isfinite(regrets), regrets, 0.0).max(1, keepdims=True)
-    scaled: Floats = regrets / np.where(spread > SPREAD_FLOOR, spread, np.inf)
-    return np.where(np.isinf(regrets), np.inf, np.where(spread > SPREAD_FLOOR, scaled, 0.0))
+    finite = np.where(np.isfinite(regrets), regrets, 0.0)
+    spread = finite.max(1, keepdims=True)
+    scaled: Floats = finite / np.where(spread > SPREAD_FLOOR, spread, np.inf)
+    return np.where(np.isinf(regrets), np.inf, scaled)

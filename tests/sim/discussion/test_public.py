@@ -1,0 +1,90 @@
+"""The public record: how a message advances it, what its content hash covers, and what it cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sim.discussion.actions import CHALLENGE, NOBODY, ROUTE, VOTE
+from sim.discussion.public import PublicView, Utterance, advance, digest, path_texts
+
+AFTER = np.array([[[0.7, 0.3], [0.4, 0.6], [0.5, 0.5]]])
+BEFORE = np.array([[[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]])
+
+
+def say(view: PublicView, action: int, speaker: int, novelty: float = 0.8, words: float = 2.0) -> PublicView:
+    """One message in every discussion of the view."""
+    size = view.size
+    said = Utterance(
+        np.full(size, words), np.full(size, novelty), np.full(size, 0.1), np.repeat(AFTER, size, 0),
+        np.zeros((size, 3), bool),
+    )  # fmt: skip
+    return advance(view, np.full(size, action), np.full(size, speaker), np.zeros(size, np.int64), said)
+
+
+def test_a_message_counts_words_evidence_and_the_listeners_shift(
+    make_view: Callable[..., PublicView],
+) -> None:
+    after = say(make_view(BEFORE), ROUTE, 1)
+    np.testing.assert_array_equal(after.words, [[0, 2, 0]])
+    np.testing.assert_array_equal(after.evidence, [[0, 0.8, 0]])
+    assert after.shift[0] == pytest.approx((0.2 + 0.0) / 2 / 0.25)
+    assert after.rounds[0] == 1
+    assert after.last_speaker[0] == 1
+    assert path_texts(after) == ["route@1"]
+    assert path_texts(say(after, CHALLENGE, 0)) == ["route@1/challenge@0"]
+
+
+def test_evidence_needs_novelty_above_its_floor_and_is_capped(make_view: Callable[..., PublicView]) -> None:
+    view = make_view(BEFORE)
+    assert say(view, ROUTE, 0, novelty=0.35).evidence[0, 0] == 0
+    twice = say(say(view, ROUTE, 0), ROUTE, 0)
+    assert twice.evidence[0, 0] == 1
+
+
+def test_a_vote_adds_no_words_and_clears_the_last_message(make_view: Callable[..., PublicView]) -> None:
+    voted = say(say(make_view(BEFORE), ROUTE, 1), VOTE, NOBODY)
+    assert voted.voted[0]
+    assert voted.words.sum() == 2
+    assert voted.novelty[0] == voted.overlap[0] == voted.shift[0] == 0
+    assert voted.last_speaker[0] == 1
+    assert path_texts(voted) == ["route@1/vote"]
+
+
+def test_advancing_does_not_change_the_view(make_view: Callable[..., PublicView]) -> None:
+    view = make_view(BEFORE)
+    before = digest(view)
+    say(view, ROUTE, 1)
+    np.testing.assert_array_equal(digest(view), before)
+
+
+@pytest.mark.parametrize(
+    "field", ["beliefs", "words", "evidence", "novelty", "overlap", "shift", "path", "voted", "key"]
+)
+def test_any_change_of_content_changes_the_digest(field: str, random_view: Callable[..., PublicView]) -> None:
+    view = random_view(3)
+    changed = np.array(getattr(view, field), copy=True)
+    if changed.dtype == bool:
+        changed = ~changed
+    elif changed.dtype == np.float64:
+        changed.reshape(len(changed), -1)[:, 0] = np.nextafter(changed.reshape(len(changed), -1)[:, 0], 2)
+    else:
+        changed.reshape(len(changed), -1)[:, 0] += 1
+    edited: dict[str, Any] = {field: changed}
+    assert (digest(replace(view, **edited)) != digest(view)).all()
+
+
+def test_swapping_two_agents_beliefs_changes_the_digest(make_view: Callable[..., PublicView]) -> None:
+    assert digest(make_view(AFTER))[0] != digest(make_view(AFTER[:, ::-1]))[0]
+
+
+def test_the_record_has_no_field_for_anything_private() -> None:
+    private = {"hidden_information", "correct_answer", "answer", "evidence_array", "clues", "perceived"}
+    assert not private & {field.name for field in fields(PublicView)}
+    from sim.tasks.task import PublicTask
+
+    assert not private & set(PublicTask.__struct_fields__)
