@@ -53,6 +53,13 @@ class WatchedPage:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self.requests.append(request.url))
 
+    def check(self) -> None:
+        """No console error, no request to anywhere, nothing drawn that should have been an element."""
+        assert self.complaints == []
+        assert [url for url in self.requests if not url.startswith("file:")] == []
+        shown = self.page.locator("body").inner_text()
+        assert not [wrong for wrong in ("[object", "undefined", "NaN", "null") if wrong in shown]
+
     def open(self, path: Path, address: str = "") -> Page:
         """Open a report from disk and wait until it is drawn."""
         self.page.goto(path.as_uri() + address)
@@ -78,8 +85,7 @@ def watched(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Watch
     context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     found = WatchedPage(context.new_page())
     yield found
-    assert found.complaints == []
-    assert [url for url in found.requests if not url.startswith("file:")] == []
+    found.check()
     context.close()
 
 
@@ -89,8 +95,7 @@ def desktop(chromium: Browser) -> Iterator[WatchedPage]:
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     found = WatchedPage(context.new_page())
     yield found
-    assert found.complaints == []
-    assert [url for url in found.requests if not url.startswith("file:")] == []
+    found.check()
     context.close()
 
 

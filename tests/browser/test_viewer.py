@@ -32,6 +32,13 @@ def test_overview_shows_conditions_notice_and_failures(watched: Any, worked_page
     assert fits(page)
 
 
+def test_provenance_says_what_made_the_result(watched: Any, compared_page: Path) -> None:
+    page = watched.open(compared_page, "#/?run=1")
+    page.get_by_text("What made this result").click()
+    expect(page.locator(".facts-list")).to_contain_text("seed")
+    assert fits(page)
+
+
 def test_tables_open_and_hold_their_numbers(watched: Any, worked_page: Path) -> None:
     page = watched.open(worked_page)
     page.get_by_text("All metrics").click()
@@ -143,7 +150,8 @@ def test_neighbours_follow_the_filtered_list(desktop: Any, worked_page: Path) ->
 def test_keyboard_reaches_every_view(desktop: Any, worked_page: Path) -> None:
     page = desktop.open(worked_page)
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_contain_text("next, previous round")
+    assert "[object" not in page.get_by_role("dialog").inner_text()
     page.keyboard.press("Escape")
     page.keyboard.press("m")
     expect(page.get_by_role("heading", name="Compare")).to_be_visible()

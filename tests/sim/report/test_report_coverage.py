@@ -101,6 +101,11 @@ def test_a_threshold_its_records_do_not_give_is_tested_from_below(run: Any) -> N
     assert row["claim"] == "below"
 
 
+def test_half_a_calibration_fold_does_not_randomise_ties(run: Any) -> None:
+    row = row_of(held(run, [0.1, 0.2], calibration=[0.2] * 18), pilot([0.2] * 19))
+    assert (row["value"], row["claim"]) == (0.2, "below")
+
+
 def test_a_failed_discussion_is_reached_and_not_covered_from_its_failure_on(run: Any) -> None:
     scored(run, "evaluate", "rules+gate", "t0", [0.1], ending="failed")
     scored(run, "evaluate", "rules+gate", "t1", [0.1, 0.1])

@@ -115,6 +115,7 @@ def test_scripts_write_text_as_text_only() -> None:
 def test_packing_is_reproducible_and_exact() -> None:
     content = {"text": "naïve ☃ </script>", "numbers": [1, 0.25, None]}
     assert pack(content) == pack(content)
+    assert base64.b64decode(pack(content))[4:8] == bytes(4), "no time of day in the gzip header"
     assert unpacked(pack(content)) == content
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", pack(content))
 
