@@ -153,8 +153,7 @@ def certify(
     if policy_hash is not None and policy_hash != acceptance.policy_hash:
         raise PolicyMismatch(
             f"certify: the fold ran under policy {policy_hash!r}, the pilot under "
-            f"{acceptance.policy_hash!r}; "
-            "expected one policy"
+            f"{acceptance.policy_hash!r}; expected one policy"
         )
     level = acceptance.alpha if alpha is None else alpha
     pilot = as_acceptance(acceptance)

@@ -92,9 +92,8 @@ class Power:
             return f"With {sizes} no fall in coverage can be shown at level {self.level:g}."
         return (
             f"With {sizes}, tested from below at level {self.level:g}, a fall in coverage from "
-            f"{self.expected:.3f} to "
-            f"{self.detectable:.3f} is seen with probability {self.probability:g}; a smaller one is often "
-            "missed."
+            f"{self.expected:.3f} to {self.detectable:.3f} is seen with probability {self.probability:g}; "
+            "a smaller one is often missed."
         )
 
 

@@ -186,9 +186,8 @@ class AuditGate:
     def __post_init__(self) -> None:
         if self.thresholds.mode in {"pilot", "sequential", "lockstep", "risk"}:
             raise ValueError(
-                f"AuditGate: thresholds of mode {self.thresholds.mode!r} were calibrated under a gate that "
-                "replaces; "
-                "expected mode 'audit'"
+                f"AuditGate: thresholds of mode {self.thresholds.mode!r} were calibrated under a gate "
+                "that replaces; expected mode 'audit'"
             )
 
     def accept(self, round: int, proposal: IntArray, regrets: FloatArray, admissible: BoolArray) -> Decision:
@@ -215,9 +214,8 @@ class SamplingGate:
     def __post_init__(self) -> None:
         if self.thresholds.mode in {"trajectory", "bonferroni", "hierarchical", "risk", "audit"}:
             raise ValueError(
-                f"SamplingGate: mode {self.thresholds.mode!r} holds only if accepted proposals are executed "
-                "and refused "
-                "ones become the argmin; certify a pilot behind this gate instead"
+                f"SamplingGate: mode {self.thresholds.mode!r} holds only if accepted proposals are "
+                "executed and refused ones become the argmin; certify a pilot behind this gate instead"
             )
 
     def accept(self, round: int, proposal: IntArray, regrets: FloatArray, admissible: BoolArray) -> Decision:
@@ -286,9 +284,8 @@ class LockstepGate:
             certified=np.zeros(len(values), bool),
             guarantee="none proved: P(S_t <= q_t | round t reached) is close to "
             f"{float(1 - exact_level(self.alpha)):g} (approximate)",
-            assumptions="calibration episodes were replaced at thresholds their own scores set, so they are "
-            "not exactly "
-            "exchangeable with test episodes; the gap shrinks as the fold grows",
+            assumptions="calibration episodes were replaced at thresholds their own scores set, so they "
+            "are not exactly exchangeable with test episodes; the gap shrinks as the fold grows",
             folds={"lockstep": check_units(units, len(units), "lockstep")},
             policy_hash=policy_hash,
         )

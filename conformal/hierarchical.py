@@ -18,7 +18,7 @@ from conformal.ranks import Level, exact_level, rank
 from conformal.rounds import EXCHANGEABLE
 from conformal.scores import BoolArray, FloatArray, check_disjoint, check_scores
 from conformal.thresholds import Thresholds
-from conformal.trajectory import check_sigma, max_scores
+from conformal.trajectory import check_sigma, max_scores, scaled_back
 from conformal.weighted import threshold_from_integers
 
 Statistic: TypeAlias = Literal["first round", "trajectory"]
@@ -58,7 +58,7 @@ def hierarchical(
     if statistic == "first round":
         _check_first_round(values, mask)
     width = check_sigma(sigma, values.shape[1])
-    q = hierarchical_threshold(max_scores(values, mask, width), names, alpha)
+    q = scaled_back(hierarchical_threshold(max_scores(values, mask, width), names, alpha), width)
     units = tuple(dict.fromkeys(names))
     folds = {"calibration": units} | ({"scale": tuple(scale_families)} if len(scale_families) else {})
     check_disjoint(folds)
@@ -66,11 +66,11 @@ def hierarchical(
     return Thresholds(
         mode="hierarchical",
         alpha=float(exact_level(alpha)),
-        values=q * width,
-        acceptance=q * width,
+        values=q,
+        acceptance=q,
         n=np.full(len(width), len(units)),
         k=np.full(len(width), rank(len(units), alpha)),
-        certified=np.isfinite(q * width),
+        certified=np.isfinite(q),
         guarantee=f"P({subject}) >= {float(1 - exact_level(alpha)):g} for a random seed of a new family",
         assumptions=EXCHANGEABLE.replace("one episode per unit", "seeds exchangeable within a unit"),
         folds=folds,
@@ -82,8 +82,7 @@ def hierarchical(
 def _check_first_round(scores: FloatArray, reached: BoolArray) -> None:
     if scores.shape[1] != 1 or not reached.all():
         raise ValueError(
-            f"hierarchical: scores of {scores.shape[1]} rounds; expected the first round alone, reached by "
-            "every row "
-            "(after it families weigh by their chance of reaching; use statistic='trajectory' or one seed "
-            "per family)"
+            f"hierarchical: scores of {scores.shape[1]} rounds; expected the first round alone, reached "
+            "by every row (after it families weigh by their chance of reaching; use "
+            "statistic='trajectory' or one seed per family)"
         )

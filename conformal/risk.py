@@ -85,7 +85,6 @@ def sequential_risk(
         policy=policy or {},
         rule=rule,
         mode="risk",
-        guarantee=f"E[executed regret | round t reached] <= {float(exact_level(alpha_r)):g} at every round "
-        "t, "
-        "refused proposals becoming the argmin",
+        guarantee=f"E[executed regret | round t reached] <= {float(exact_level(alpha_r)):g} at every "
+        "round t, refused proposals becoming the argmin",
     )

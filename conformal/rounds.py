@@ -15,9 +15,9 @@ from conformal.scores import check_scores
 RoundRule: TypeAlias = Callable[[npt.ArrayLike, npt.ArrayLike | None, Sequence[str]], OrderStatistics]
 
 EXCHANGEABLE = (
-    "calibration and test units are exchangeable (one episode per unit) and share one policy: controller, "
-    "objective, "
-    "router, stop rule, number of rounds, candidates, elicitation, model and failure handling"
+    "calibration and test units are exchangeable (one episode per unit) and share one policy: "
+    "controller, objective, router, stop rule, number of rounds, candidates, elicitation, model and "
+    "failure handling"
 )
 
 

@@ -39,8 +39,7 @@ def check_scores(
     if mask.dtype != np.bool_ or mask.shape != values.shape:
         raise ValueError(
             f"reached: {mask.dtype} array of shape {mask.shape} does not match scores of shape "
-            f"{values.shape}; "
-            "expected booleans of the same shape"
+            f"{values.shape}; expected booleans of the same shape"
         )
     wrong = mask & (np.isnan(values) | (np.isneginf(values) if signed else values < 0))
     if wrong.any():
@@ -71,8 +70,7 @@ def check_units(units: Sequence[str], n: int, fold: str) -> tuple[str, ...]:
     if len(set(names)) < n:
         twice, times = Counter(names).most_common(1)[0]
         raise ValueError(
-            f"units: {twice!r} occurs {times} times in fold {fold!r}; expected one episode per "
-            "unit "
+            f"units: {twice!r} occurs {times} times in fold {fold!r}; expected one episode per unit "
             "(several seeds of one task need hierarchical weights)"
         )
     return names

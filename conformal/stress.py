@@ -16,7 +16,7 @@ from conformal.bands import CoverageCount, Side, hit_probability, replicate_coun
 from conformal.ranks import Level, OrderStatistics, exact_level, order_statistics
 from conformal.scores import BoolArray, FloatArray, IntArray
 from conformal.toy import ToyRun, ToyWorld
-from conformal.trajectory import max_scores, scale
+from conformal.trajectory import max_scores, scale, scaled_back
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def simultaneous(design: Design, rng: np.random.Generator, training: int = 4000)
     rows = (-1, design.world.rounds)
     largest = max_scores(run.scores.reshape(rows), run.reached.reshape(rows), sigma)
     found = order_statistics(largest.reshape(design.replicates, design.n), None, design.alpha, axis=1)
-    bound = found.values[:, None] * sigma
+    bound = scaled_back(found.values[:, None], sigma)
     kept = _kept(design.world.run(design.replicates, design.n_test, rng, acceptance=bound), bound)
     return replicate_count(kept.sum(1), np.full(design.replicates, design.n_test), found.k, found.n)
 

@@ -94,8 +94,7 @@ class Thresholds:
             if getattr(self, name).shape != self.values.shape or self.values.ndim != 1:
                 raise ValueError(
                     f"thresholds: {name} has shape {getattr(self, name).shape}; expected one entry per "
-                    "round, "
-                    f"as values of shape {self.values.shape}"
+                    f"round, as values of shape {self.values.shape}"
                 )
         for name in ("values", "acceptance"):
             if np.isnan(getattr(self, name)).any() or (getattr(self, name) < 0).any():
@@ -216,8 +215,7 @@ def check_use(
         detail = f" ({'; '.join(differ)})" if differ else ""
         raise PolicyMismatch(
             f"{source}: calibrated under policy {thresholds.policy_hash!r}, asked to serve "
-            f"{policy_hash!r}{detail}; "
-            "calibrate under the policy to be deployed"
+            f"{policy_hash!r}{detail}; calibrate under the policy to be deployed"
         )
     test = set(test_units)
     for fold, units in thresholds.folds.items():
@@ -225,8 +223,7 @@ def check_use(
         if shared:
             raise PolicyMismatch(
                 f"{source}: {len(shared)} test units were in fold {fold!r}, {shared[0]!r} among them; "
-                "expected test "
-                f"units ({thresholds.unit}) disjoint from every fold"
+                f"expected test units ({thresholds.unit}) disjoint from every fold"
             )
 
 

@@ -18,9 +18,8 @@ from conformal.scores import BoolArray, FloatArray, check_disjoint, check_scores
 from conformal.thresholds import Thresholds
 
 _COUPLED = EXCHANGEABLE + (
-    " up to the gate, which may replace at will; the controller does not see the thresholds, and its state, "
-    "stop rule "
-    "and commit procedure are the same with and without the gate"
+    " up to the gate, which may replace at will; the controller does not see the thresholds, and its "
+    "state, stop rule and commit procedure are the same with and without the gate"
 )
 
 
@@ -43,6 +42,16 @@ def scale(
 def max_scores(scores: FloatArray, reached: BoolArray, sigma: FloatArray) -> FloatArray:
     """M (n,): each trajectory's largest scaled score over the rounds it reached; 0 if it reached none."""
     return np.asarray((np.where(reached, scores, 0.0) / sigma).max(axis=1), dtype=np.float64)
+
+
+def scaled_back(q: FloatArray | float, sigma: FloatArray) -> FloatArray:
+    """q_t with S <= q_t iff S / sigma_t <= q, in floats: a score tied with q may not be lost to rounding."""
+    largest = np.asarray(q, dtype=np.float64)
+    bound = largest * sigma
+    for _ in range(2):
+        above = np.nextafter(bound, np.inf)
+        bound = np.where(above / sigma <= largest, above, bound)
+    return bound
 
 
 def check_sigma(sigma: npt.ArrayLike | None, rounds: int) -> FloatArray:
@@ -73,7 +82,9 @@ def trajectory(
     width = check_sigma(sigma, values.shape[1])
     n = len(fold)
     q = order_statistic(max_scores(values, mask, width), alpha)
-    found = OrderStatistics(q * width, np.full(len(width), n), np.full(len(width), rank(n, alpha)))
+    found = OrderStatistics(
+        scaled_back(q, width), np.full(len(width), n), np.full(len(width), rank(n, alpha))
+    )
     folds = {"calibration": fold} | ({"scale": tuple(scale_units)} if len(scale_units) else {})
     check_disjoint(folds)
     return _simultaneous("trajectory", alpha, found, folds, (policy_hash, policy or {}))
@@ -112,8 +123,7 @@ def _simultaneous(
         k=found.k,
         certified=np.isfinite(found.values),
         guarantee=f"P(S_t <= q_t at all rounds t reached: no proposal refused) >= {level:g} over whole "
-        "episodes; "
-        "nothing is claimed for a round by itself",
+        "episodes; nothing is claimed for a round by itself",
         assumptions=_COUPLED,
         folds=folds,
         policy_hash=policy[0],

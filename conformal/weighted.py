@@ -90,8 +90,7 @@ class WeightedThresholds:
     guarantee: str = field(init=False)
     assumptions: str = (
         "the law of a score given its covariate is common to calibration and test; weights are the true "
-        "likelihood "
-        "ratio (an estimated one adds an error of the order of its total variation)"
+        "likelihood ratio (an estimated one adds an error of the order of its total variation)"
     )
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ from conformal.ranks import order_statistic, order_statistics
 from conformal.scores import BoolArray, FloatArray
 from conformal.sequential import SequentialCalibrator
 from conformal.thresholds import PolicyMismatch, Thresholds, policy_hash
-from conformal.trajectory import max_scores, scale, trajectory, trajectory_bonferroni
+from conformal.trajectory import max_scores, scale, scaled_back, trajectory, trajectory_bonferroni
 
 POLICY = {"controller": "rules", "objective": "w_G=0.25"}
 KEY = policy_hash(POLICY)
@@ -198,6 +198,14 @@ def test_trajectory_scales_the_largest_score() -> None:
         trajectory(scores, reached, 0.1, units=names(40), sigma=sigma, scale_units=["u1"])
     with pytest.raises(ValueError, match="sigma"):
         trajectory(scores, reached, 0.1, units=names(40), sigma=[1.0, 0.0, 1.0])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(1e-3, 2))
+def test_scaling_back_loses_no_tie(scores: list[float], sigma: float) -> None:
+    values, width = np.array(scores), np.array([sigma])
+    for q in values / width:
+        assert ((values <= scaled_back(q, width)) >= (values / width <= q)).all()
+    assert scaled_back(np.inf, width).tolist() == [np.inf]
 
 
 def test_scale_of_an_absent_round_is_one_and_failed_scores_are_left_out() -> None:
