@@ -1,0 +1,104 @@
+"""A language model as configuration: where it comes from, what its chat template demands, how it is served.
+
+Engines and servers read it. It loads nothing, and what it says of a template is compared with what a canary
+finds (`surprises`); it is never believed instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from sim.engines.protocol import Capabilities
+from sim.errors import UserError, shown
+
+
+class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sampling parameters that are sent with every request beside temperature and top_p.
+
+    Neutral by default, so that a model's generation_config.json decides nothing; null is not sent, for
+    endpoints that do not know the parameter.
+    """
+
+    top_k: int | None = -1
+    min_p: float | None = 0.0
+    repetition_penalty: float | None = 1.0
+
+    def sent(self) -> dict[str, float]:
+        """The parameters by name, without those that are null."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+
+
+class Template(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the chat template is expected to do.
+
+    `system`: a system turn keeps its role (`native`), is put into the first user turn by the template
+    (`folded`), or is an error (`refused`). `alternation`: turns must alternate between user and assistant.
+    `arguments`: passed to the template with every request; this is how thinking is switched off.
+    """
+
+    system: Literal["native", "folded", "refused"] = "native"
+    alternation: bool = False
+    arguments: dict[str, bool | int | str] = msgspec.field(default_factory=dict)
+
+
+class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A vendor's OpenAI-compatible endpoint; the key is read from the environment, never from a file."""
+
+    url: str
+    key_variable: str
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise UserError(f"model.endpoint.url is {shown(self.url)}; it must start with http:// or https://")
+
+
+class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One language model; the root of `conf/model`.
+
+    `name` is how tables call it and what it is served under. `id` is a hub id, the directory of a checkpoint,
+    `smollm2_135m` (a registry package), or an endpoint's own name for it. `context` bounds prompt and answer
+    together, in tokens. `tensor_parallel` is the number of 80 GB GPUs that hold one copy.
+    """
+
+    name: str
+    id: str
+    context: int
+    revision: str | None = None
+    template: Template = Template()
+    sampling: Sampling = Sampling()
+    dtype: str = "bfloat16"
+    tensor_parallel: int = 1
+    endpoint: Endpoint | None = None
+
+    def __post_init__(self) -> None:
+        if self.context < 1:
+            raise UserError(f"model.context is {self.context}; it must be at least 1")
+        if self.tensor_parallel < 1:
+            raise UserError(f"model.tensor_parallel is {self.tensor_parallel}; it must be at least 1")
+
+
+def parse_model(data: Mapping[str, Any]) -> ModelConfig:
+    """The typed model; UserError naming the first wrong key or value."""
+    try:
+        return msgspec.convert(data, ModelConfig, strict=True)
+    except msgspec.ValidationError as error:
+        raise UserError(f"config: model: {error}") from error
+
+
+def surprises(model: ModelConfig, found: Capabilities) -> list[str]:
+    """Where a canary's findings differ from the configuration, one sentence each."""
+    accepted = model.template.system != "refused"
+    wanted_switch = "enable_thinking" in model.template.arguments
+    pairs = (
+        ("accepts a system turn", accepted, found.system_role),
+        ("demands alternating turns", model.template.alternation, found.alternation),
+        ("can switch thinking off", wanted_switch, found.thinking_switch),
+    )
+    return [
+        f"model {model.name}: the configuration says that its template {what}: {said}; found: {seen}"
+        for what, said, seen in pairs
+        if said != seen
+    ]
