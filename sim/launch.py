@@ -48,7 +48,7 @@ def resolved(composed: Any) -> dict[str, Any]:
     """The composed configuration as plain data, every interpolation resolved."""
     from omegaconf import OmegaConf
 
-    return cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True, throw_on_missing=True))
+    return cast("dict[str, Any]", OmegaConf.to_container(composed, resolve=True, throw_on_missing=True))
 
 
 def explicit_overrides(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def study_config(tasks: int) -> dict[str, object]:
                 "name=bench",
                 "progress=false",
                 "output=runs/.bench",
-            ],  # fmt: skip
+            ],
         )
     return resolved(composed)
 

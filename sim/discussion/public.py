@@ -35,7 +35,8 @@ class PublicView:
     beliefs and previous (B, N, K); stale (B, N): the belief was repeated because the report was unparsable;
     words and evidence (B, N): words spoken and evidence contributed e_i; novelty, overlap, shift and
     last_words (B,) of the last message; path (B, T): codes of the branches committed so far, -1 beyond;
-    key (B,): public 64-bit identity of (task, seed). `transcripts` and `tasks` are empty where a world has no texts.
+    key (B,): public 64-bit identity of (task, seed). `transcripts` and `tasks` are empty where a world has no
+    texts.
     """
 
     horizon: int

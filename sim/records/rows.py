@@ -44,6 +44,8 @@ class VoteRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     choice: list[int]
     beliefs: list[list[float]]
+    orders: list[list[int]] = []
+    """Order in which each agent was shown the options; empty where nothing is shown."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
 

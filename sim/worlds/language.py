@@ -199,6 +199,7 @@ class LanguageWorld(RowWorld):
                 path=path,
                 choice=[ABSTAIN if vote is None else int(vote.argmax()) for vote in votes],
                 beliefs=[(last[i] if vote is None else vote).tolist() for i, vote in enumerate(votes)],
+                orders=[option_order(task, seed, agent) for agent in range(task.n_agents)],
                 prompt_tokens=tokens.prompt,
                 completion_tokens=tokens.completion,
             )

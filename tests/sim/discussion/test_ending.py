@@ -47,7 +47,7 @@ def test_the_horizon_and_a_vote_end_it(make_view: Callable[..., PublicView]) -> 
 
 @pytest.mark.parametrize("quorum", [0.0, 1.5, -1.0])
 def test_a_quorum_is_a_share(quorum: float) -> None:
-    with pytest.raises(UserError, match="stop.quorum is"):
+    with pytest.raises(UserError, match=r"stop\.quorum is"):
         Stop(quorum=quorum)
 
 
