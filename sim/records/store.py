@@ -111,7 +111,7 @@ class RunStore:
         data = b"".join(_ENCODER.encode(row) + b"\n" for row in fresh)
         try:
             file = self._file(type(fresh[0]))
-            file.write(data)
+            _write_all(file, data)
             file.flush()
         except OSError as error:
             raise UserError(
@@ -135,6 +135,13 @@ class RunStore:
             cut_torn_tail(path)
             self._files[kind] = path.open("ab", buffering=0)
         return self._files[kind]
+
+
+def _write_all(file: IO[bytes], data: bytes) -> None:
+    """Write every byte: an unbuffered file may take only some at a time."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def cut_torn_tail(path: Path) -> None:
