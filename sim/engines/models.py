@@ -52,7 +52,9 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
-            raise UserError(f"model.endpoint.url is {shown(self.url)}; it must start with http:// or https://")
+            raise UserError(
+                f"model.endpoint.url is {shown(self.url)}; it must start with http:// or https://"
+            )
 
 
 class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,20 +11,22 @@ import json
 import os
 import platform
 import secrets
-import subprocess
+import socket
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from sim.errors import UserError
+from sim.records.code_version import code_version
 
 CONFIG = "config.yaml"
 STATUS = "status.json"
+RUNNING, FINISHED, FAILED, INTERRUPTED, UNKNOWN = "running", "finished", "failed", "interrupted", "unknown"
 PROVENANCE = "provenance.json"
 _PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm", "msgspec", "pandas", "hydra-core")
 
@@ -44,19 +46,33 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
+def launch_id() -> str:
+    """A new name for a launch: the time, and chance for those of the same second."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
 def claim(root: Path, name: str, config_hash: str, config: Mapping[str, Any]) -> Path:
     """A new run directory `<name>-<config hash>-<launch id>`, claimed exclusively, with its config."""
-    launch = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    directory = root / f"{name}-{config_hash}-{launch}"
+    directory = root / f"{name}-{config_hash}-{launch_id()}"
+    make_exclusively(directory)
+    write_config(directory, config)
+    return directory
+
+
+def make_exclusively(directory: Path) -> None:
+    """Make a directory that must not exist yet; UserError where that cannot be."""
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        directory.parent.mkdir(parents=True, exist_ok=True)
         directory.mkdir(exist_ok=False)
     except OSError as error:
         raise UserError(
             f"{directory}: {error.strerror}; choose a writable folder with output=<folder>"
         ) from error
+
+
+def write_config(directory: Path, config: Mapping[str, Any]) -> None:
+    """Keep the resolved config of a run."""
     write_text(directory / CONFIG, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
-    return directory
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -81,59 +97,60 @@ def read_status(directory: Path) -> dict[str, Any]:
     """The status of a run; `unknown` where a crash left none."""
     path = directory / STATUS
     if not path.is_file():
-        return {"state": "unknown"}
+        return {"state": UNKNOWN}
     status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return status
 
 
+def state_of(status: Mapping[str, Any]) -> str:
+    """`running`, `finished`, `failed`, or `interrupted`: by a signal, or killed without a last word."""
+    state = str(status.get("state", UNKNOWN))
+    here = status.get("host") == socket.gethostname()
+    if state == RUNNING and here and not Path(f"/proc/{status.get('pid')}").exists() and Path("/proc/self").exists():
+        return INTERRUPTED
+    return state
+
+
 @contextmanager
 def tracked(directory: Path, verb: str) -> Iterator[None]:
-    """Keep status.json: running inside, then finished, or failed with the exception."""
+    """Keep status.json: running inside, then finished, or how it ended otherwise with the exception.
+
+    Enter it with the run's lock held: a process that is refused must not speak for the one that runs.
+    """
     started = time.time()
-    write_json(directory / STATUS, {"state": "running", "verb": verb, "pid": os.getpid()})
+    where = {"pid": os.getpid(), "host": socket.gethostname()}
+    write_json(directory / STATUS, {"state": RUNNING, "verb": verb, **where})
     try:
         yield
     except BaseException as error:
-        write_json(
-            directory / STATUS,
-            {
-                "state": "failed",
-                "verb": verb,
-                "error": f"{type(error).__name__}: {error}",
-                "traceback": "".join(traceback.format_exception(error)),
-            },
-        )
+        with suppress(UserError):  # the disk that stopped the run may refuse this too: its error counts
+            record_end(directory, verb, error)
         raise
-    write_json(
-        directory / STATUS, {"state": "finished", "verb": verb, "seconds": round(time.time() - started, 1)}
-    )
+    seconds = round(time.time() - started, 1)
+    write_json(directory / STATUS, {"state": FINISHED, "verb": verb, "seconds": seconds})
+
+
+def record_end(directory: Path, verb: str, error: BaseException) -> None:
+    """Say in status.json that a run ended with an exception: failed, or interrupted by a signal."""
+    stopped = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+    content = {
+        "state": INTERRUPTED if stopped else FAILED,
+        "verb": verb,
+        "error": f"{type(error).__name__}: {error}",
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+    write_json(directory / STATUS, content)
 
 
 def provenance(extra: Mapping[str, Any]) -> dict[str, Any]:
     """What made a result: code version, packages, machine, and what the study adds."""
     return {
-        "git_commit": _git("rev-parse", "HEAD"),
-        "git_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        **code_version(),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "packages": {name: _version(name) for name in _PACKAGES},
         **extra,
     }
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:

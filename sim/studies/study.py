@@ -15,7 +15,7 @@ from typing import Any
 from sim.config import LanguageWorldConfig, StudyConfig
 from sim.errors import UserError
 from sim.records.rows import DecisionRow, EpisodeRow
-from sim.records.store import RunStore, finished_decisions, read_rows
+from sim.records.store import RunStore, episode_key, finished_decisions, read_rows
 from sim.studies.recorder import RowRecorder
 from sim.studies.rollout import Policy, rollout
 from sim.tasks import HiddenProfileTask, split_by_family
@@ -52,16 +52,16 @@ class Study:
         return world.in_flight if isinstance(world, LanguageWorldConfig) else 1
 
     def episodes(self, stage: str, condition: str | None = None) -> list[EpisodeRow]:
-        """Recorded episodes of a stage, of one condition if given."""
-        return [
-            row
-            for row in read_rows(self.directory, EpisodeRow)
-            if row.stage == stage and condition in (None, row.condition)
-        ]
+        """Recorded episodes of a stage, of one condition if given, in the order of their keys: the order in
+        which they were written depends on batches and crashes, and training must not."""
+        rows = read_rows(self.directory, EpisodeRow)
+        chosen = [row for row in rows if row.stage == stage and condition in (None, row.condition)]
+        return sorted(chosen, key=episode_key)
 
     def decisions(self, stage: str, condition: str | None = None) -> list[DecisionRow]:
-        """Decisions of the finished episodes of a stage."""
-        return finished_decisions(self.directory, self.episodes(stage, condition))
+        """Decisions of the finished episodes of a stage, in the order of their keys."""
+        rows = finished_decisions(self.directory, self.episodes(stage, condition))
+        return sorted(rows, key=lambda row: (*episode_key(row), row.round))
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,10 @@ def test_a_killed_pipeline_resumes_to_the_same_content(whole: Path, tmp_path: Pa
         (("conformal.alpha=2",), "conformal.alpha is 2"),
         (("seed=abc",), "Expected `int`, got `str`"),
         (("resume=/nowhere",), "not a run directory"),
-        (("task=file", "task.path=/nowhere.json", "split=few"), "/nowhere.json: cannot be read"),
+        (
+            ("task=file", "task.path=/nowhere.json", "split=few", "conformal=trajectory"),
+            "/nowhere.json: cannot be read",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_status_2(
