@@ -106,9 +106,17 @@ def state_of(status: Mapping[str, Any]) -> str:
     """`running`, `finished`, `failed`, or `interrupted`: by a signal, or killed without a last word."""
     state = str(status.get("state", UNKNOWN))
     here = status.get("host") == socket.gethostname()
-    if state == RUNNING and here and not Path(f"/proc/{status.get('pid')}").exists() and Path("/proc/self").exists():
-        return INTERRUPTED
-    return state
+    return INTERRUPTED if state == RUNNING and here and not _alive(int(status["pid"])) else state
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 @contextmanager

@@ -33,6 +33,10 @@ FILES: dict[type, str] = {
 _ENCODER = msgspec.json.Encoder()
 
 
+class InUse(UserError):
+    """Another process holds the run directory."""
+
+
 def iter_rows(directory: Path, kind: type[R]) -> Iterator[R]:
     """The rows of one kind in the order written; none where the file does not exist.
 
@@ -169,9 +173,7 @@ def _lock(directory: Path) -> IO[bytes]:
         lock = (directory / ".lock").open("wb")
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise UserError(
-            f"{directory}: another process is writing this run; wait for it or stop it"
-        ) from error
+        raise InUse(f"{directory}: another process is writing this run; wait for it or stop it") from error
     except OSError as error:
         raise UserError(
             f"{directory}: {error.strerror}; the run directory must exist and be writable"

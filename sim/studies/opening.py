@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -47,26 +47,36 @@ def make_tasks(config: TaskConfig) -> Tasks:
     return tasks[:count] if count else tasks
 
 
-def new_run(data: Mapping[str, Any]) -> tuple[Path, StudyConfig]:
+Check = Callable[[StudyConfig], None]
+"""Raises UserError where a new run would lack what it needs."""
+
+
+def new_run(data: Mapping[str, Any], check: Check) -> tuple[Path, StudyConfig]:
     """A new run directory with its configuration and tasks.
 
     Everything that can be wrong with them is found before the directory is made.
     """
     config = parse(data)
-    for condition in config.conditions:
-        if not is_baseline(condition):
-            check_condition(config, condition)
-    tasks = make_tasks(config.task)
-    make_folds(tasks, config)
+    tasks = _checked_tasks(config, check)
     directory = claim(Path(config.output), config.name, identity_hash(data), data)
     write_tasks(directory / TASKS, tasks)
     return directory, config
 
 
+def _checked_tasks(config: StudyConfig, check: Check) -> Tasks:
+    check(config)
+    for condition in config.conditions:
+        if not is_baseline(condition):
+            check_condition(config, condition)
+    tasks = make_tasks(config.task)
+    make_folds(tasks, config)
+    return tasks
+
+
 def resumed_run(
-    directory: Path, data: Mapping[str, Any], overridden: Mapping[str, Any]
+    directory: Path, data: Mapping[str, Any], overridden: Mapping[str, Any], check: Check
 ) -> tuple[Path, StudyConfig]:
-    """A run directory to continue under its stored configuration.
+    """A run directory to continue under its stored configuration; its tasks are made if it has none yet.
 
     Raises UserError if an override (`overridden`: key -> value) says something else than what was run.
     """
@@ -79,6 +89,8 @@ def resumed_run(
                 "start a new run"
             )
     config = parse(stored)
+    if not (directory / TASKS).exists():
+        write_tasks(directory / TASKS, _checked_tasks(config, check))
     return directory, msgspec.structs.replace(config, resume=str(directory), progress=data["progress"])
 
 
@@ -89,16 +101,15 @@ def _lookup(data: Any, key: str) -> Any:
 
 
 @asynccontextmanager
-async def opened(directory: Path, config: StudyConfig) -> AsyncIterator[Study]:
-    """The study of a run directory, its store locked and its world open; both are closed at the end."""
+async def opened(directory: Path, config: StudyConfig, store: RunStore) -> AsyncIterator[Study]:
+    """The study of a run directory, whose store is held open, and its world, which is closed at the end."""
     tasks = tuple(load_tasks(directory / TASKS))
     folds = make_folds(tasks, config)
-    with RunStore(directory) as store:
-        async with opened_world(directory, config, store) as (world, identity, engine):
-            if not (directory / PROVENANCE).exists():
-                write_json(directory / PROVENANCE, provenance(_fingerprint(tasks, folds, identity)))
-            own_records = isinstance(config.world, LanguageWorldConfig) and config.replay is None
-            yield Study(config, directory, folds, world, identity, store, engine, own_records)
+    async with opened_world(directory, config, store) as (world, identity, engine):
+        if not (directory / PROVENANCE).exists():
+            write_json(directory / PROVENANCE, provenance(_fingerprint(tasks, folds, identity)))
+        own_records = isinstance(config.world, LanguageWorldConfig) and config.replay is None
+        yield Study(config, directory, folds, world, identity, store, engine, own_records)
 
 
 def _fingerprint(tasks: Tasks, folds: Mapping[str, Tasks], identity: Mapping[str, object]) -> dict[str, Any]:

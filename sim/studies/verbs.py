@@ -10,6 +10,7 @@ from typing import Any
 from sim.config import StudyConfig, parse
 from sim.errors import UserError
 from sim.records.run_dir import tracked
+from sim.records.store import RunStore
 from sim.studies.opening import make_tasks, new_run, opened, resumed_run
 from sim.studies.progress import Reporter
 from sim.studies.stages import calibrate_all, evaluate, explore, train
@@ -18,13 +19,16 @@ from sim.tasks import write_tasks
 
 def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: tuple[str, ...]) -> Path:
     """Run some stages in a new run directory, or in the one named by `resume`; returns the directory."""
+
+    def check(config: StudyConfig) -> None:
+        check_prerequisites(config, stages)
+
     if data["resume"] is None:
-        check_prerequisites(parse(data), stages)
-        directory, config = new_run(data)
+        directory, config = new_run(data, check)
     else:
-        directory, config = resumed_run(Path(data["resume"]), data, overridden)
-    with tracked(directory, "+".join(stages)):
-        asyncio.run(_held(directory, config, stages))
+        directory, config = resumed_run(Path(data["resume"]), data, overridden, check)
+    with RunStore(directory) as store, tracked(directory, "+".join(stages)):
+        asyncio.run(_held(directory, config, stages, store))
         if "report" in stages:
             _report(directory, config)
     return directory
@@ -73,9 +77,9 @@ def write_task_file(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> N
     print(f"{len(tasks)} tasks written to {config.output}")
 
 
-async def _held(directory: Path, config: StudyConfig, stages: tuple[str, ...]) -> None:
+async def _held(directory: Path, config: StudyConfig, stages: tuple[str, ...], store: RunStore) -> None:
     report = Reporter(config.progress)
-    async with opened(directory, config) as study:
+    async with opened(directory, config, store) as study:
         if "explore" in stages and config.learned:
             await explore(study, report)
         if "train" in stages and config.learned:
