@@ -6,7 +6,7 @@ Words come from a fixed frequency table (wordfreq) and are stemmed (snowballstem
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -72,8 +72,13 @@ def overlap(text: str, earlier: Sequence[str]) -> float:
     total = sum(words.values())
     if not words:
         return 1.0
-    shares = (sum(words[w] for w in words.keys() & content_words(other).keys()) for other in earlier)
-    return max(shares, default=0.0) / total
+    return max((_mass(words, content_words(other)) for other in earlier), default=0.0) / total
+
+
+def _mass(words: dict[str, float], others: Container[str]) -> float:
+    """Idf mass of the words also found in `others`, summed in the order of the text: the order of a set differs
+    between processes, and so would the last bit of the sum."""
+    return sum(idf for word, idf in words.items() if word in others)
 
 
 def first_novelty(base: Sequence[str], clues: Sequence[str]) -> Floats:
@@ -92,8 +97,8 @@ def pair_overlap(base: Sequence[str], clues: Sequence[str]) -> tuple[Floats, Flo
         words = content_words(clue)
         total = sum(words.values())
         for j, other in enumerate(clues):
-            common = words.keys() & content_words(other).keys()
             if total:
-                whole[i, j] = sum(words[w] for w in common) / total
-                fresh[i, j] = sum(words[w] for w in common if w not in known) / total
+                common = content_words(other)
+                whole[i, j] = _mass(words, common) / total
+                fresh[i, j] = _mass(words, common.keys() - known) / total
     return whole, fresh

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,6 +48,26 @@ def test_ranges_and_monotony(said: list[str], known: list[str], more: list[str])
     assert (
         0 <= overlap(text, [" ".join(known)]) <= overlap(text, [" ".join(known), " ".join(more)]) <= 1 + 1e-12
     )
+
+
+def test_the_last_bit_does_not_depend_on_the_process() -> None:
+    """String hashes are salted per process, so nothing may be summed in the order of a set."""
+    clue = "Alpha bridge costs 310 euros, floods in April, and the ferry to Bergen sails at dawn near Oslo."
+    code = (
+        "from sim.discussion.text import overlap, pair_overlap, first_novelty\n"
+        f"clues = [{clue!r}, {CLUES[0]!r} + {clue!r}]\n"
+        "print(overlap(clues[0], clues[1:]).hex(), [t.tobytes().hex() for t in pair_overlap(CLUES, clues)])"
+    ).replace("CLUES", repr(CLUES[1:]))
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": salt},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for salt in ("1", "2", "3")
+    }
+    assert len(printed) == 1
 
 
 def test_tables_agree_with_the_functions() -> None:
