@@ -1,47 +1,134 @@
 """The command line of every script: Hydra composes the configuration, errors become one line and a status.
 
-Exit status 0: done; 2: the user can mend it (one line says how); 1: a fault of ours, with its traceback;
-130: stopped by Ctrl-C, resumable.
+Exit status 0: done; 1: a fault of ours, with its traceback, or a sweep with unfinished cells; 2: the user can mend
+it (one line says how); 130: stopped by Ctrl-C, resumable.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from sim.errors import UserError
+from sim.overrides import arrange, explain, swept
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 _OURS = ("hydra.", "hydra/", "+hydra", "experiment")
+_NOT_COMPARED = ("resume", "progress", "output")
+_LAUNCHER = "hydra/launcher"
 
 Verb = Callable[[Mapping[str, Any], Mapping[str, Any]], object]
 """(resolved configuration, explicit overrides by key) -> anything."""
+Check = Callable[[Mapping[str, Any]], object]
+"""Raises UserError where a resolved configuration is wrong."""
 
 
-def launch(verb: Verb, config_name: str = "study") -> None:
-    """Run a verb on the configuration that Hydra composes from the command line, and exit."""
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    import hydra
-    from hydra.errors import HydraException
-    from omegaconf import DictConfig
-    from omegaconf.errors import OmegaConfBaseException
+class Task:
+    """A script's work as Hydra and our launchers see it. `sweep` is where a sweep was launched, if one was."""
 
-    def task(composed: DictConfig) -> None:
+    def __init__(self, verb: Verb, check: Check | None) -> None:
+        self.verb, self._check = verb, check
+        self.script = Path(sys.argv[0]).stem
+        self.sweep: Path | None = None
+
+    def __call__(self, composed: Any) -> None:
+        """Run the verb once; exits on what the user can mend."""
+        from hydra.core.hydra_config import HydraConfig
+
+        overrides = HydraConfig.get().overrides
         data = resolved(composed)
         try:
-            verb(data, explicit_overrides(data))
+            _refuse_unused_launcher(HydraConfig.get())
+            self.verb(data, self.explicit(overrides.task, data))
         except UserError as error:
             _leave(str(error), 2)
         except KeyboardInterrupt:
             _leave("stopped; continue with resume=<the run directory>", 130)
 
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Raise UserError where a cell's configuration is wrong."""
+        if self._check is not None:
+            self._check(config)
+
+    def explicit(self, overrides: Sequence[str], data: Mapping[str, Any]) -> dict[str, Any]:
+        """What overrides set by themselves, key -> composed value; Hydra's own keys and `resume` left out."""
+        keys = [override.lstrip("+~").split("=")[0].split("@")[0] for override in overrides]
+        return {
+            key: _select(data, key) for key in keys if not key.startswith(_OURS) and key not in _NOT_COMPARED
+        }
+
+
+def launch(verb: Verb, config_name: str = "study", check: Check | None = None) -> None:
+    """Run a verb on the configuration that Hydra composes from the command line, and exit.
+
+    With -m, `check` is made on every cell before any runs; a verb without one cannot be swept. `--cell FILE` runs
+    one cell of a sweep that was launched before.
+    """
+    if sys.argv[1:2] == ["--cell"] and len(sys.argv) == 3:
+        from sim.sweeps.cell import exit_status_of
+
+        raise SystemExit(exit_status_of(verb, Path(sys.argv[2])))
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    task = Task(verb, check)
     try:
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(task)()
+        sys.argv[1:] = arrange(sys.argv[1:], task.script, sweepable=check is not None)
+        _compose_and_run(task, config_name)
+    except UserError as error:
+        _leave(str(error), 2)
+    except KeyboardInterrupt:
+        _leave("stopped", 130)
     except (HydraException, OmegaConfBaseException) as error:
-        _leave(f"{_first_words(error)}; see --help for what can be set", 2)
+        _leave(f"{explain(error, CONF, config_name)}; see --help for what can be set", 2)
+    if task.sweep is not None:
+        _judge(task.sweep)
+
+
+def _compose_and_run(task: Task, config_name: str) -> None:
+    import hydra
+    from omegaconf import OmegaConf
+
+    from sim.records.run_dir import launch_id
+
+    name = launch_id()
+    _forget_namesakes()
+    OmegaConf.register_new_resolver("launch_id", lambda: name, replace=True)
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(task)()
+
+
+def _forget_namesakes() -> None:
+    """Launcher plugins that happen to be installed register defaults under the names of our files; without this
+    Hydra would hold ours to theirs."""
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.plugins import Plugins
+
+    Plugins.instance()
+    registered: dict[str, Any] = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {})
+    for path in (CONF / "hydra" / "launcher").glob("*.yaml"):
+        registered.pop(path.name, None)
+
+
+def _refuse_unused_launcher(hydra: Any) -> None:
+    """Hydra ignores a launcher without -m, and one that an experiment's file chooses."""
+    chosen = str(hydra.runtime.choices[_LAUNCHER])
+    if swept(sys.argv[1:]):
+        raise UserError(f"{_LAUNCHER}={chosen} is not ours; choose serial, joblib or submitit_slurm")
+    if chosen not in ("basic", "serial"):
+        raise UserError(f"{_LAUNCHER}={chosen} is for sweeps and would not be used; add -m")
+
+
+def _judge(sweep: Path) -> None:
+    from sim.sweeps.launching import summary
+
+    text, finished = summary(sweep)
+    print(text, file=sys.stderr)
+    if not finished:
+        raise SystemExit(1)
 
 
 def resolved(composed: Any) -> dict[str, Any]:
@@ -51,29 +138,10 @@ def resolved(composed: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", OmegaConf.to_container(composed, resolve=True, throw_on_missing=True))
 
 
-def explicit_overrides(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What the command line set by itself, key -> composed value; Hydra's own keys and `resume` left out."""
-    from hydra.core.hydra_config import HydraConfig
-
-    found: dict[str, Any] = {}
-    for override in HydraConfig.get().overrides.task:
-        key = override.lstrip("+~").split("=")[0].split("@")[0]
-        if key.startswith(_OURS) or key in ("resume", "progress", "output"):
-            continue
-        found[key] = _select(data, key)
-    return found
-
-
 def _select(data: Any, key: str) -> Any:
     for part in key.replace("/", ".").split("."):
         data = data.get(part) if isinstance(data, Mapping) else None
     return data
-
-
-def _first_words(error: Exception) -> str:
-    cause = error.__cause__ or error
-    lines = [line.strip() for line in (str(error) + "\n" + str(cause)).splitlines() if line.strip()]
-    return " ".join(dict.fromkeys(lines))
 
 
 def _leave(message: str, status: int) -> None:

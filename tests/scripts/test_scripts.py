@@ -89,8 +89,8 @@ def test_a_killed_pipeline_resumes_to_the_same_content(whole: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("no_such_key=1",), "Could not override 'no_such_key'"),
-        (("task=nowhere",), "Could not find 'task/nowhere'"),
+        (("no_such_key=1",), "no_such_key: there is no such setting"),
+        (("task=nowhere",), "task=nowhere: there is no such choice; choose from demo"),
         (("conformal.alpha=2",), "conformal.alpha is 2"),
         (("seed=abc",), "Expected `int`, got `str`"),
         (("resume=/nowhere",), "not a run directory"),

@@ -1,0 +1,146 @@
+"""From what Hydra composed to a sweep under way: every cell is resolved, checked and written before any runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from sim.config import identity_hash
+from sim.errors import UserError
+from sim.records.run_dir import FINISHED
+from sim.studies.progress import Reporter
+from sim.sweeps.plan import Cell, Outcome, cell_directory, outcomes, write_sweep
+
+LAUNCHER = "hydra/launcher"
+
+
+class Sweepable(Protocol):
+    """The script that is swept, as launchers see it."""
+
+    script: str
+    sweep: Path | None
+
+    def check(self, config: Mapping[str, Any]) -> object:
+        """Raise UserError where a cell's configuration is wrong."""
+        ...
+
+    def explicit(self, overrides: Sequence[str], config: Mapping[str, Any]) -> dict[str, Any]:
+        """What some overrides set, key -> composed value."""
+        ...
+
+
+def plan_sweep(
+    loader: Any,
+    master: Any,
+    task: Sweepable,
+    sweep: Path,
+    cells_overrides: Sequence[Sequence[str]],
+    first: int,
+) -> list[Path]:
+    """Compose, resolve and check every cell, then write the sweep down; returns the cells' files.
+
+    Raises UserError, with nothing written, where a cell is wrong or chooses a launcher by itself.
+    """
+    if first:
+        raise UserError(
+            "hydra.sweeper.max_batch_size is set; limit jobs with hydra.launcher.n_jobs or array_parallelism"
+        )
+    chosen = str(master.hydra.runtime.choices[LAUNCHER])
+    cells = []
+    for number, overrides in enumerate(cells_overrides):
+        config = _composed(loader, master, list(overrides), chosen)
+        try:
+            task.check(config)
+        except UserError as error:
+            raise UserError(f"cell {number} ({_shown(overrides)}): {error}") from error
+        directory = cell_directory(sweep, number, config, identity_hash(config))
+        explicit = task.explicit(overrides, config) if config.get("resume") else {}
+        cells.append(Cell(number, tuple(overrides), task.script, config, explicit, str(directory)))
+    return write_sweep(sweep, sys.argv, chosen, cells)
+
+
+def _composed(loader: Any, master: Any, overrides: list[str], launcher: str) -> dict[str, Any]:
+    """The resolved configuration of one cell."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import open_dict
+
+    from sim.launch import resolved
+
+    composed = loader.load_sweep_config(master, overrides)
+    own = str(composed.hydra.runtime.choices[LAUNCHER])
+    if own != launcher:
+        raise UserError(
+            f"{_shown(overrides)} chooses {LAUNCHER}={own}, which a sweep does not see; choose it on the command "
+            f"line: {LAUNCHER}={own}"
+        )
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(composed)
+    try:
+        with open_dict(composed):
+            del composed["hydra"]
+        return resolved(composed)
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+def _shown(overrides: Sequence[str]) -> str:
+    return " ".join(overrides) or "no override"
+
+
+def run_on_this_machine(sweep: Path, cells: Sequence[Path], settings: Mapping[str, Any]) -> None:
+    """Run cells as processes; `settings`: n_jobs, hide_gpus, progress."""
+    from sim.sweeps.local import run_here
+
+    n_jobs = int(settings["n_jobs"])
+    if n_jobs == 0:
+        raise UserError("hydra.launcher.n_jobs is 0; give at least 1, or -1 for one per core")
+    with _progress(sweep, cells) as advance:
+        run_here(sweep, cells, n_jobs, bool(settings["hide_gpus"]), advance)
+
+
+def run_on_slurm(sweep: Path, cells: Sequence[Path], settings: Mapping[str, Any]) -> None:
+    """Submit cells to Slurm and, unless told not to, wait; `settings`: resources, hide_gpus, wait."""
+    from sim.sweeps.slurm import Resources, submit, wait
+
+    plain = _plain(settings)
+    waits, hide_gpus = bool(plain.pop("wait")), bool(plain.pop("hide_gpus"))
+    try:
+        resources = msgspec.convert(plain, Resources)
+    except msgspec.ValidationError as error:
+        raise UserError(f"hydra.launcher: {error}") from error
+    jobs = submit(sweep, cells, sweep.name, resources, hide_gpus)
+    print(f"{sweep}: {len(jobs)} cells submitted: {', '.join(job.job_id for job in jobs)}", file=sys.stderr)
+    if waits:
+        with _progress(sweep, cells) as advance:
+            wait(sweep, jobs, resources, advance)
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    return {
+        key: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        for key, value in settings.items()
+    }
+
+
+def _progress(sweep: Path, cells: Sequence[Path]) -> Any:
+    return Reporter().stage("cells", len(cells))
+
+
+def summary(sweep: Path) -> tuple[str, bool]:
+    """What became of a sweep, a line per cell that is not finished; and whether all are."""
+    found = outcomes(sweep)
+    bad = [outcome for outcome in found if outcome.state != FINISHED]
+    lines = [_line(outcome) for outcome in bad]
+    lines.append(f"{len(found) - len(bad)} of {len(found)} cells finished; python scripts/report.py {sweep}")
+    return "\n".join(lines), not bad
+
+
+def _line(outcome: Outcome) -> str:
+    reason = f": {outcome.error}" if outcome.error else ""
+    return f"cell {outcome.number} ({_shown(outcome.overrides)}) {outcome.state}{reason}"
