@@ -17,10 +17,20 @@ from typing import IO, TypeVar
 import msgspec
 
 from sim.errors import UserError
+from sim.records.captain_rows import CaptainCallRow, CaptainEpisodeRow, CaptainEventRow
 from sim.records.rows import BranchRow, CallRow, DecisionRow, EpisodeRow, VoteRow
 
-Row = BranchRow | VoteRow | DecisionRow | EpisodeRow | CallRow
-R = TypeVar("R", BranchRow, VoteRow, DecisionRow, EpisodeRow, CallRow)
+Row = (
+    BranchRow
+    | VoteRow
+    | DecisionRow
+    | EpisodeRow
+    | CallRow
+    | CaptainCallRow
+    | CaptainEventRow
+    | CaptainEpisodeRow
+)
+R = TypeVar("R", bound=Row)
 
 FILES: dict[type, str] = {
     BranchRow: "branches.jsonl",
@@ -28,6 +38,9 @@ FILES: dict[type, str] = {
     DecisionRow: "decisions.jsonl",
     EpisodeRow: "episodes.jsonl",
     CallRow: "calls.jsonl",
+    CaptainCallRow: "captain_calls.jsonl",
+    CaptainEventRow: "captain_events.jsonl",
+    CaptainEpisodeRow: "captain_episodes.jsonl",
 }
 
 _ENCODER = msgspec.json.Encoder()
@@ -182,10 +195,11 @@ def _lock(directory: Path) -> IO[bytes]:
 
 
 def finished_decisions(directory: Path, episodes: Iterable[EpisodeRow]) -> list[DecisionRow]:
-    """The decisions of finished episodes, each (episode, round) once: the last one written."""
+    """The decisions of finished episodes, each (episode, round, path) once: the last one written. Only a tree
+    has several paths in a round."""
     done = {episode_key(row) for row in episodes}
     rows = {
-        (*episode_key(row), row.round): row
+        (*episode_key(row), row.round, row.path): row
         for row in iter_rows(directory, DecisionRow)
         if episode_key(row) in done
     }
