@@ -23,6 +23,7 @@ from sim.arrays import Floats
 from sim.engines.protocol import BadReply, ChatReply, ChatRequest, ChooseReply, ChooseRequest, Turn, Usage
 from sim.engines.smollm2 import gguf_file
 from sim.engines.transformers_local import LocalEngineConfig
+from sim.engines.turns import folded
 from sim.errors import UserError
 from sim.randomness import uniform
 
@@ -195,14 +196,6 @@ class Runner:
             return "zq" in self.tokenizer.apply_chat_template(probe, tokenize=False)
         except Exception:  # templates raise whatever their author chose; a refusal means "fold it in"
             return False
-
-
-def folded(turns: Sequence[Turn]) -> list[Turn]:
-    """The same turns with the system text in front of the first user turn."""
-    if not turns or turns[0].role != "system":
-        return list(turns)
-    first = Turn("user", f"{turns[0].content}\n\n{turns[1].content}")
-    return [first, *turns[2:]]
 
 
 def _loaded(name: str, dtype: str, revision: str | None) -> tuple[Any, Any]:

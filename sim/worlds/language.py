@@ -24,7 +24,16 @@ from sim.discussion.ending import ABSTAIN
 from sim.discussion.naming import names_of
 from sim.discussion.public import Message
 from sim.discussion.text import novelty, overlap, vocabulary
-from sim.engines.protocol import BadReply, ChatRequest, ChooseRequest, Engine, EngineError, Turn, Usage
+from sim.engines.protocol import (
+    BadReply,
+    ChatRequest,
+    ChooseRequest,
+    Engine,
+    EngineDown,
+    EngineError,
+    Turn,
+    Usage,
+)
 from sim.errors import UserError
 from sim.randomness import keys, text_key
 from sim.randomness import uniform as uniforms
@@ -208,8 +217,11 @@ class LanguageWorld(RowWorld):
 
     @staticmethod
     async def _surely(made: Awaitable[R]) -> R:
+        """Turn an engine that gave up into a failed episode; one that is gone stops the run, resumable."""
         try:
             return await made
+        except EngineDown:
+            raise
         except EngineError as error:
             raise WorldFailure(str(error)) from error
 

@@ -13,7 +13,7 @@ from sim.discussion.actions import ROUTE, VOTE, free_messages, interventions
 from sim.discussion.ending import ABSTAIN
 from sim.discussion.public import digest
 from sim.discussion.routing import candidates, make_router
-from sim.engines.protocol import BadReply, ChatRequest, ChooseRequest, EngineDown
+from sim.engines.protocol import BadReply, ChatRequest, ChooseRequest, EngineError
 from sim.engines.scripted import ScriptedEngine
 from sim.records.rows import BranchRow, CallRow, VoteRow
 from sim.tasks import HiddenProfileTask, demo_task
@@ -219,9 +219,9 @@ def test_messages_are_published_without_thinking_or_name_and_cut_at_the_bound() 
 
 def test_an_engine_that_gives_up_fails_the_episode() -> None:
     def down(request: ChooseRequest) -> tuple[float, ...]:
-        raise EngineDown("connection refused")
+        raise EngineError("status 500: gave up")
 
-    with pytest.raises(WorldFailure, match="connection refused"):
+    with pytest.raises(WorldFailure, match="status 500: gave up"):
         asyncio.run(world(ScriptedEngine(honest, down)).open(ONE))
 
 

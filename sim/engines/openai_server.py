@@ -1,0 +1,298 @@
+"""Client of vLLM servers, one or many replicas, and of any OpenAI-compatible endpoint.
+
+One retry layer, bounded in time; typed errors; capabilities found by a canary at start-up. A key comes from the
+environment and is never logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import openai
+from openai import AsyncOpenAI
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, stop_after_delay
+
+from sim.engines.limits import AdaptiveLimit
+from sim.engines.models import ModelConfig
+from sim.engines.protocol import (
+    BadReply,
+    Capabilities,
+    ChatReply,
+    ChatRequest,
+    ChooseReply,
+    ChooseRequest,
+    EngineDown,
+    EngineError,
+    Turn,
+    Usage,
+)
+from sim.engines.turns import folded
+from sim.errors import UserError
+from sim.randomness import text_key
+
+_OVERLOADED = (429, 503)
+_MOST_LOGPROBS = 20
+_LONGEST_WAIT_S = 20.0
+_CANARY = (Turn("user", "Reply with the letter Z."),)
+
+
+class ServerEngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the servers are and how patient to be; `seeds` only where the server is known to survive them."""
+
+    urls: tuple[str, ...] = ()
+    key_variable: str | None = None
+    in_flight: int = 64
+    timeout_s: float = 120.0
+    attempts: int = 8
+    patience_s: float = 240.0
+    first_wait_s: float = 0.5
+    seeds: bool = False
+
+    def __post_init__(self) -> None:
+        if self.in_flight < 1 or self.attempts < 1:
+            raise UserError("engine.in_flight and engine.attempts must be at least 1")
+        if self.timeout_s <= 0 or self.patience_s <= 0:
+            raise UserError("engine.timeout_s and engine.patience_s must be positive")
+
+
+class OpenAIServerEngine:
+    """Implements `Engine`; requests of one affinity go to one replica."""
+
+    def __init__(self, model: ModelConfig, config: ServerEngineConfig) -> None:
+        """Raises UserError where no URL is given, or the key's variable is not set."""
+        self._model = model
+        self._config = config
+        self._limit = AdaptiveLimit(config.in_flight)
+        self._clients = [self._client(url) for url in _urls(model, config)]
+        self._capabilities: Capabilities | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the canary found."""
+        if self._capabilities is None:
+            raise RuntimeError("the engine is not started; use it as an async context manager")
+        return self._capabilities
+
+    async def __aenter__(self) -> Self:
+        try:
+            served = await self._retried(0, lambda client: client.models.list())
+            names = [entry.id for entry in served.data]
+            if self._model.endpoint is None and self._served not in names:
+                raise UserError(
+                    f"model.name is {self._served!r}, but the server at {self._clients[0].base_url} serves "
+                    f"{', '.join(names)}; start it with scripts/serve.py model=<the same>"
+                )
+            self._capabilities = await self._probed()
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        """Generate a text. Raises EngineError after bounded retries, EngineDown if nobody answers."""
+        body = self._body(request.turns, request.max_tokens)
+        body |= {"temperature": request.temperature, "top_p": request.top_p}
+        if self.capabilities.seeds:
+            body["seed"] = request.key % 2**31
+        if request.schema is not None and self.capabilities.structured:
+            schema = {"name": "answer", "schema": request.schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        reply, usage = await self._completion(body, request.affinity)
+        choice = reply.choices[0]
+        return ChatReply(choice.message.content or "", choice.finish_reason or "stop", usage)
+
+    async def choose(self, request: ChooseRequest) -> ChooseReply:
+        """Label probabilities of one constrained token. Raises BadReply where the reply holds none."""
+        body = self._body(request.turns, 1) | self._one_of(request.labels)
+        reply, usage = await self._completion(body, request.affinity)
+        return ChooseReply(label_probabilities(reply, request.labels), usage)
+
+    @property
+    def _served(self) -> str:
+        return self._model.id if self._model.endpoint else self._model.name
+
+    def _client(self, url: str) -> AsyncOpenAI:
+        endpoint = self._model.endpoint
+        variable = self._config.key_variable or (endpoint.key_variable if endpoint else None)
+        key = os.environ.get(variable) if variable else "none"
+        if not key:
+            raise UserError(f"the environment variable {variable} is not set; export the key of {url}")
+        return AsyncOpenAI(base_url=url, api_key=key, max_retries=0, timeout=self._config.timeout_s)
+
+    def _body(self, turns: Sequence[Turn], max_tokens: int) -> dict[str, Any]:
+        extra: dict[str, Any] = dict(self._model.sampling.sent())
+        if self._model.template.arguments:
+            extra |= {"chat_template_kwargs": dict(self._model.template.arguments)}
+        native = self._capabilities is None or self._capabilities.system_role
+        spoken = list(turns) if native else folded(turns)
+        return {
+            "model": self._served,
+            "messages": [{"role": turn.role, "content": turn.content} for turn in spoken],
+            "max_tokens": max_tokens,
+            "extra_body": extra,
+        }
+
+    def _one_of(self, labels: Sequence[str]) -> dict[str, Any]:
+        constraint = {"structured_outputs": {"choice": list(labels)}} if self._model.endpoint is None else {}
+        extra: dict[str, Any] = {**self._model.sampling.sent(), **constraint}
+        if self._model.template.arguments:
+            extra |= {"chat_template_kwargs": dict(self._model.template.arguments)}
+        asked = min(_MOST_LOGPROBS, max(5, len(labels)))
+        return {
+            "temperature": 1.0, "top_p": 1.0, "logprobs": True, "top_logprobs": asked, "extra_body": extra,
+        }  # fmt: skip
+
+    async def _completion(self, body: Mapping[str, Any], affinity: str) -> tuple[Any, Usage]:
+        replica = text_key(affinity) % len(self._clients)
+        started = time.perf_counter()
+        tries = 0
+
+        async def once(client: AsyncOpenAI) -> Any:
+            nonlocal tries
+            tries += 1
+            async with self._limit.slot():
+                reply = await client.chat.completions.create(**body)
+            if not getattr(reply, "choices", None):
+                raise BadReply("the server's reply holds no choice")
+            self._limit.succeeded()
+            return reply
+
+        reply = await self._retried(replica, once)
+        latency = time.perf_counter() - started
+        return reply, _usage(reply, latency, tries - 1, replica)
+
+    async def _retried(self, replica: int, ask: Callable[[AsyncOpenAI], Awaitable[Any]]) -> Any:
+        client = self._clients[replica]
+        stop = stop_after_attempt(self._config.attempts) | stop_after_delay(self._config.patience_s)
+        try:
+            async for attempt in AsyncRetrying(
+                stop=stop, wait=self._wait, retry=retry_if_exception(self._transient), reraise=True
+            ):
+                with attempt:
+                    return await ask(client)
+        except openai.APIConnectionError as error:
+            raise EngineDown(f"{client.base_url}: no answer ({_cause(error)}) after all retries") from error
+        except openai.APIStatusError as error:
+            raise EngineError(f"{client.base_url}: status {error.status_code}: {_words(error)}") from error
+        except (openai.OpenAIError, ValueError) as error:
+            raise EngineError(f"{client.base_url}: {type(error).__name__}: {error}") from error
+        raise AssertionError("unreachable: every attempt returns or raises")
+
+    def _transient(self, error: BaseException) -> bool:
+        """Whether to ask again: never after a 4xx that says the request itself is wrong."""
+        if isinstance(error, openai.APIStatusError):
+            if error.status_code in _OVERLOADED:
+                self._limit.overloaded()
+            return error.status_code in _OVERLOADED or error.status_code >= 500 or error.status_code == 408
+        return isinstance(
+            error, openai.APIConnectionError | openai.APIResponseValidationError | BadReply | ValueError
+        )
+
+    def _wait(self, state: RetryCallState) -> float:
+        """What the server asks for in Retry-After, else doubling; never more than the bound."""
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, openai.APIStatusError):
+            asked = error.response.headers.get("retry-after", "")
+            if asked.replace(".", "", 1).isdigit():
+                return min(float(asked), _LONGEST_WAIT_S)
+        return min(self._config.first_wait_s * 2.0 ** (state.attempt_number - 1), _LONGEST_WAIT_S)
+
+    async def _probed(self) -> Capabilities:
+        """One small request per question, so that nothing is assumed (FIELD)."""
+        first, usage = await self._completion(self._body(_CANARY, 1), "canary")
+        structured, logprobs = await self._probe_choice()
+        return Capabilities(
+            model=self._model.name,
+            revision=self._model.revision,
+            seeds=self._config.seeds,
+            structured=structured,
+            label_logprobs=logprobs,
+            system_role=await self._accepts(Turn("system", "Be brief."), *_CANARY),
+            alternation=not await self._accepts(*_CANARY, *_CANARY),
+            thinking_switch="enable_thinking" in self._model.template.arguments and bool(first.choices),
+            cached_tokens=usage.cached_tokens is not None,
+        )
+
+    async def _probe_choice(self) -> tuple[bool, bool]:
+        """Whether a constraint binds although the prompt asks for something else, and label probabilities come."""
+        body = self._body(_CANARY, 1) | self._one_of(("A", "B"))
+        try:
+            reply, _ = await self._completion(body, "canary")
+        except EngineError:
+            return False, False
+        said = (reply.choices[0].message.content or "").strip()
+        try:
+            label_probabilities(reply, ("A", "B"))
+        except BadReply:
+            return said in ("A", "B"), False
+        return said in ("A", "B"), True
+
+    async def _accepts(self, *turns: Turn) -> bool:
+        body = self._body(turns, 1)
+        body["messages"] = [{"role": turn.role, "content": turn.content} for turn in turns]
+        try:
+            await self._completion(body, "canary")
+        except EngineDown:
+            raise
+        except EngineError:
+            return False
+        return True
+
+    async def _close(self) -> None:
+        await asyncio.gather(*(client.close() for client in self._clients))
+
+
+def label_probabilities(reply: Any, labels: Sequence[str]) -> tuple[float, ...]:
+    """Probabilities of the labels at the first token, renormalised over them.
+
+    Raises BadReply where the reply has no log-probabilities, a NaN, or none of the labels.
+    """
+    logprobs = reply.choices[0].logprobs
+    if logprobs is None or not logprobs.content:
+        raise BadReply("the reply holds no log-probabilities; use elicitation=verbal with this server")
+    mass = dict.fromkeys(labels, 0.0)
+    for candidate in logprobs.content[0].top_logprobs:
+        if math.isnan(candidate.logprob):
+            raise BadReply(f"the log-probability of {candidate.token!r} is NaN")
+        if candidate.token.strip() in mass:
+            mass[candidate.token.strip()] += math.exp(candidate.logprob)
+    total = sum(mass.values())
+    if not total > 0:
+        raise BadReply(f"none of the labels {', '.join(labels)} is among the likely tokens")
+    return tuple(mass[label] / total for label in labels)
+
+
+def _urls(model: ModelConfig, config: ServerEngineConfig) -> tuple[str, ...]:
+    urls = config.urls or ((model.endpoint.url,) if model.endpoint else ())
+    if not urls:
+        raise UserError("engine.urls is empty; give the URL that scripts/serve.py printed")
+    return urls
+
+
+def _usage(reply: Any, latency: float, retries: int, replica: int) -> Usage:
+    used = reply.usage
+    if used is None:
+        return Usage(0, 0, None, latency, retries, replica)
+    details = getattr(used, "prompt_tokens_details", None)
+    cached = getattr(details, "cached_tokens", None) if details is not None else None
+    return Usage(used.prompt_tokens, used.completion_tokens, cached, latency, retries, replica)
+
+
+def _cause(error: BaseException) -> str:
+    return str(error.__cause__ or error)
+
+
+def _words(error: openai.APIStatusError) -> str:
+    return " ".join(str(error.message).split())[:300]
