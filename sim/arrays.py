@@ -20,6 +20,9 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 
 T = TypeVar("T")
 
+TIE = 1e-12
+"""Numbers this close are equal: sums of the same terms in another order differ in their last bits."""
+
 
 def _map_rows(batch: T, change: Callable[[Any], Any]) -> T:
     changed = {}
@@ -45,6 +48,12 @@ def take(batch: T, rows: Ints | Bools) -> T:
         return take(value, index)
 
     return _map_rows(batch, pick)
+
+
+def lowest(scores: Floats) -> Ints:
+    """Index of the lowest score over the last axis; ties, within `TIE`, go to the lowest index."""
+    index: Ints = (scores <= scores.min(-1, keepdims=True) + TIE).argmax(-1)
+    return index
 
 
 def join(batches: Sequence[T]) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.arrays import Floats
+from sim.arrays import TIE, Floats, Ints, lowest
 from sim.errors import UserError
 
 FLOOR = 1e-3
@@ -34,7 +34,7 @@ def from_choice(choice: int, confidence: float, n_options: int) -> Floats:
         raise UserError(f"confidence {confidence} is outside [0, 1]")
     if not 0 <= choice < n_options:
         raise UserError(f"choice {choice} is not one of the {n_options} options")
-    top = min(max(confidence, 1.0 / n_options + FLOOR), 1.0 - FLOOR)
+    top = max(confidence, 1.0 / n_options + FLOOR)
     belief = np.full(n_options, (1.0 - top) / (n_options - 1))
     belief[choice] = top
     return belief
@@ -47,6 +47,11 @@ def uniform(n_options: int) -> Floats:
 
 def top_shares(beliefs: Floats) -> Floats:
     """Each agent's vote (..., N, K): 1 on its top option, split evenly over exact ties (METHOD 1, Edges)."""
-    tops = beliefs >= beliefs.max(-1, keepdims=True) - 1e-12
+    tops = beliefs >= beliefs.max(-1, keepdims=True) - TIE
     shares: Floats = tops / tops.sum(-1, keepdims=True)
     return shares
+
+
+def leader(beliefs: Floats) -> Ints:
+    """The leading option of each group (B,): the largest mean of beliefs (B, N, K), ties to the lowest."""
+    return lowest(-beliefs.mean(1))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from sim.arrays import Bools, Floats, Ints, Words
+from sim.arrays import TIE, Bools, Floats, Ints, Words
 from sim.discussion.public import PublicView
 from sim.discussion.state import plurality_share
 from sim.errors import UserError
@@ -61,12 +61,13 @@ class Votes:
 def decide(votes: Votes, key: Words) -> Ints:
     """The group's decision (B,): plurality, ties by the larger mean belief, then by a seeded hash.
 
-    Where everybody abstains the decision is ABSTAIN: nothing can be carried by no vote.
+    It does not depend on the order of the agents: mean beliefs that differ by rounding alone are equal. Where
+    everybody abstains the decision is ABSTAIN: nothing can be carried by no vote.
     """
-    size, _, n_options = votes.beliefs.shape
+    n_options = votes.beliefs.shape[2]
     counts = (votes.choice[:, :, None] == np.arange(n_options)).sum(1)
-    mean_belief = votes.beliefs.mean(1)
-    dice = uniform(keys("decision", key), n_options)
-    order = np.lexsort((dice, mean_belief, counts), axis=-1)
-    winner = order[:, -1]
-    return np.where(counts.sum(1) > 0, winner, ABSTAIN).reshape(size)
+    carried = counts == counts.max(1, keepdims=True)
+    support = np.where(carried, votes.beliefs.mean(1), -np.inf)
+    tied = support >= support.max(1, keepdims=True) - TIE
+    winner = np.where(tied, uniform(keys("decision", key), n_options), -1.0).argmax(1)
+    return np.where(counts.any(1), winner, ABSTAIN)

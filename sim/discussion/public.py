@@ -13,7 +13,7 @@ import numpy as np
 
 from sim.arrays import Bools, Floats, Ints, Words
 from sim.discussion.actions import ACTION_NAMES, NOBODY, VOTE
-from sim.randomness import fold, mix
+from sim.randomness import fold, mix, text_key
 from sim.tasks.task import PublicTask
 
 SHIFT_SCALE = 0.25
@@ -198,22 +198,29 @@ def path_texts(view: PublicView) -> list[str]:
 
 
 def digest(view: PublicView) -> Words:
-    """64-bit content hash of each discussion's public record (B,), to assert that what was accepted is what
-    was committed (METHOD 3)."""
-    numbers = np.concatenate(
+    """64-bit content hash of each discussion's public record (B,), texts included, to assert that what was
+    accepted is what was committed (METHOD 3)."""
+    numbers = [
+        view.beliefs.reshape(view.size, -1),
+        view.previous.reshape(view.size, -1),
+        view.words,
+        view.evidence,
+        np.stack([view.novelty, view.overlap, view.shift, view.last_words], 1),
+    ]
+    codes = [view.path, view.stale, np.stack([view.rounds, view.last_speaker, view.voted], 1)]
+    content = np.concatenate(
         [
-            view.beliefs.reshape(view.size, -1),
-            view.words,
-            view.evidence,
-            np.stack([view.novelty, view.overlap, view.shift], 1),
+            np.concatenate(numbers, axis=1).view(np.uint64),
+            np.concatenate(codes, axis=1).astype(np.uint64),
+            _text_words(view),
         ],
         axis=1,
     )
-    content = mix(np.ascontiguousarray(numbers).view(np.uint64) + _column_salt(numbers.shape[1]))
-    steps = mix(view.path.astype(np.uint64) + _column_salt(view.path.shape[1]))
-    combined = np.bitwise_xor.reduce(content, axis=1) ^ mix(np.bitwise_xor.reduce(steps, axis=1))
-    return fold(fold(view.key, combined), view.voted.astype(np.uint64))
+    salt = mix(np.arange(1, content.shape[1] + 1, dtype=np.uint64))
+    return fold(view.key, np.bitwise_xor.reduce(mix(content + salt), axis=1))
 
 
-def _column_salt(width: int) -> Words:
-    return mix(np.arange(1, width + 1, dtype=np.uint64))
+def _text_words(view: PublicView) -> Words:
+    """What was said and what it was about as one 64-bit word each, shape (B, 0 to 2)."""
+    texts = [[text_key(repr(heard)) for heard in view.transcripts], [text_key(repr(t)) for t in view.tasks]]
+    return np.array([column for column in texts if column], np.uint64).reshape(-1, view.size).T

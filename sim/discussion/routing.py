@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from sim.arrays import Floats, Ints
+from sim.arrays import Floats, Ints, lowest
 from sim.discussion.actions import (
     CHALLENGE,
     CLARIFY,
@@ -22,6 +22,7 @@ from sim.discussion.actions import (
     Candidates,
     Menu,
 )
+from sim.discussion.beliefs import leader
 from sim.discussion.public import PublicView
 from sim.errors import UserError
 from sim.randomness import integers, keys
@@ -34,14 +35,12 @@ Router: TypeAlias = Callable[[PublicView, int], Ints]
 
 def _lowest(view: PublicView, score: Floats) -> Ints:
     spoke_last = np.arange(view.n_agents) == view.last_speaker[:, None]
-    speaker: Ints = (score + LAST_SPEAKER_PENALTY * spoke_last).argmin(1)
-    return speaker
+    return lowest(score + LAST_SPEAKER_PENALTY * spoke_last)
 
 
 def dissenter(view: PublicView, action: int) -> Ints:
     """The agent who believes least in the leading option."""
-    lead = view.beliefs.mean(1).argmax(1)
-    return _lowest(view, view.beliefs[np.arange(view.size), :, lead])
+    return _lowest(view, view.beliefs[np.arange(view.size), :, leader(view.beliefs)])
 
 
 def outlier(view: PublicView, action: int) -> Ints:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.arrays import Floats
-from sim.discussion.beliefs import top_shares
+from sim.discussion.beliefs import leader, top_shares
 from sim.discussion.public import PublicView
 
 
@@ -83,7 +83,7 @@ def observe(view: PublicView) -> Features:
     """The state s_t of every discussion in the batch."""
     shares = word_shares(view)
     mean_belief = view.beliefs.mean(1)
-    lead = mean_belief.argmax(1)
+    lead = leader(view.beliefs)
     rows = np.arange(view.size)
     return Features(
         signals=signals(view),

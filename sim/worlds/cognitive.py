@@ -16,6 +16,7 @@ from scipy import stats
 
 from sim.arrays import Bools, Floats, Ints, Words, take
 from sim.discussion.actions import CHALLENGE, CLARIFY, VOTE, Candidates
+from sim.discussion.beliefs import leader
 from sim.discussion.ending import Votes, default_horizon
 from sim.discussion.public import PublicView, Utterance, advance, opening
 from sim.discussion.text import first_novelty, pair_overlap
@@ -233,7 +234,7 @@ class CognitiveWorld:
         np.put_along_axis(weight, own[..., None], damped, 2)
         reach = weight.cumsum(-1)
         sampled = (reach > dice[..., :1] * reach[..., -1:]).argmax(-1)
-        lead = state.view.beliefs.mean(1).argmax(1)
+        lead = leader(state.view.beliefs)
         against_leader = -held[rows, np.arange(held.shape[1]), :, lead[:, None]]
         told = minds.mentions[:, None]
         score = np.where(

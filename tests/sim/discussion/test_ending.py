@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
 
+from sim.discussion.beliefs import from_choice
 from sim.discussion.ending import ABSTAIN, Stop, Votes, decide, default_horizon
 from sim.discussion.public import PublicView
 from sim.errors import UserError
@@ -62,6 +66,48 @@ def test_plurality_then_mean_belief_then_a_seeded_hash() -> None:
     drawn = decide(level, many)
     np.testing.assert_array_equal(drawn, decide(level, many))
     assert abs(drawn.mean() - 0.5) < 3.29 * 0.5 / np.sqrt(4000)
+
+
+@given(st.permutations(range(4)), st.sampled_from([0.5, 0.55, 0.6, 0.7, 0.9]), st.integers(0, 200))
+def test_a_tie_is_decided_alike_whatever_the_order_of_the_agents(
+    order: list[int], confidence: float, seed: int
+) -> None:
+    """Two against two with one confidence tie exactly, but their mean beliefs differ in the last bit."""
+    key = keys("test", seed)
+    choice = np.array([0, 0, 1, 1])
+    beliefs = np.array([from_choice(option, confidence, 3) for option in choice])
+    first = decide(Votes(choice[None], beliefs[None]), key)
+    np.testing.assert_array_equal(decide(Votes(choice[None, order], beliefs[None, order]), key), first)
+    assert first[0] in (0, 1)
+
+
+def test_exact_ties_are_even_among_the_tied_options() -> None:
+    size = 6000
+    choice = np.tile([0, 2, 2, 0], (size, 1))
+    beliefs = np.array([from_choice(int(option), 0.7, 3) for option in choice[0]])
+    drawn = decide(Votes(choice, np.tile(beliefs, (size, 1, 1))), keys("test", np.arange(size)))
+    counts = np.bincount(drawn, minlength=3)
+    assert counts[1] == 0
+    assert binomtest(int(counts[0]), size).pvalue > 1e-3
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([(2, 2), (3, 4), (5, 3)]))
+def test_the_decision_is_a_most_frequent_option_of_the_largest_mean_belief(
+    seed: int, shape: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(seed)
+    n, k = shape
+    choice = rng.integers(ABSTAIN, k, (30, n))
+    beliefs = rng.dirichlet(np.ones(k), (30, n))
+    decided = decide(Votes(choice, beliefs), keys("test", np.arange(30)))
+    for row in range(30):
+        votes = [int((choice[row] == option).sum()) for option in range(k)]
+        if not any(votes):
+            assert decided[row] == ABSTAIN
+            continue
+        best = [option for option in range(k) if votes[option] == max(votes)]
+        assert decided[row] == max(best, key=lambda option: beliefs[row, :, option].mean())
 
 
 def test_an_abstention_carries_no_plurality() -> None:

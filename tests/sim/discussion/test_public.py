@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from sim.arrays import take
 from sim.discussion.actions import CHALLENGE, NOBODY, ROUTE, VOTE
-from sim.discussion.public import PublicView, Utterance, advance, digest, path_texts
+from sim.discussion.public import Message, PublicView, Utterance, advance, digest, path_texts
+from sim.tasks.task import PublicTask
 
 AFTER = np.array([[[0.7, 0.3], [0.4, 0.6], [0.5, 0.5]]])
 BEFORE = np.array([[[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]])
@@ -63,7 +66,12 @@ def test_advancing_does_not_change_the_view(make_view: Callable[..., PublicView]
 
 
 @pytest.mark.parametrize(
-    "field", ["beliefs", "words", "evidence", "novelty", "overlap", "shift", "path", "voted", "key"]
+    "field",
+    [
+        field.name
+        for field in fields(PublicView)
+        if field.name not in ("horizon", "max_words", "transcripts", "tasks")
+    ],
 )
 def test_any_change_of_content_changes_the_digest(field: str, random_view: Callable[..., PublicView]) -> None:
     view = random_view(3)
@@ -78,6 +86,29 @@ def test_any_change_of_content_changes_the_digest(field: str, random_view: Calla
     assert (digest(replace(view, **edited)) != digest(view)).all()
 
 
+def test_other_words_or_another_task_change_the_digest(make_view: Callable[..., PublicView]) -> None:
+    task = PublicTask("t", "name", "text", ("clue",), ("a", "b"), 3)
+    said = (Message(0, "route", "The bridge is closed."), Message(1, "clarify", "Yes."))
+    view = make_view(BEFORE, transcripts=(said,), tasks=(task,))
+    others = [
+        (said[:1],),
+        ((said[1], said[0]),),
+        ((said[0], Message(1, "clarify", "Yes!")),),
+        ((said[0], Message(2, "clarify", "Yes.")),),
+        ((said[0], Message(1, "challenge", "Yes.")),),
+    ]
+    digests = {int(digest(replace(view, transcripts=heard))[0]) for heard in [(said,), *others]}
+    assert len(digests) == 1 + len(others)
+    assert digest(replace(view, tasks=(msgspec.structs.replace(task, description="Text"),))) != digest(view)
+
+
+def test_a_digest_belongs_to_its_row_whatever_the_batch(random_view: Callable[..., PublicView]) -> None:
+    view = random_view(5)
+    rows = np.array([7, 31, 0])
+    np.testing.assert_array_equal(digest(take(view, rows)), digest(view)[rows])
+    assert len(np.unique(digest(view))) == view.size
+
+
 def test_swapping_two_agents_beliefs_changes_the_digest(make_view: Callable[..., PublicView]) -> None:
     assert digest(make_view(AFTER))[0] != digest(make_view(AFTER[:, ::-1]))[0]
 
@@ -85,6 +116,4 @@ def test_swapping_two_agents_beliefs_changes_the_digest(make_view: Callable[...,
 def test_the_record_has_no_field_for_anything_private() -> None:
     private = {"hidden_information", "correct_answer", "answer", "evidence_array", "clues", "perceived"}
     assert not private & {field.name for field in fields(PublicView)}
-    from sim.tasks.task import PublicTask
-
     assert not private & set(PublicTask.__struct_fields__)

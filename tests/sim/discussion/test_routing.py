@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sim.discussion.actions import (
     CHALLENGE,
@@ -56,6 +58,41 @@ def test_ties_go_to_the_lowest_index_but_not_to_the_last_speaker(
         assert action_conditional(make_view(uniform), action)[0] == 0
         again = make_view(uniform, last_speaker=np.array([0]))
         assert action_conditional(again, action)[0] == 1
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6))
+def test_two_agents_are_equally_far_from_their_mean_whatever_the_rounding(
+    make_view: Callable[..., PublicView], seed: int, n_options: int
+) -> None:
+    """Both distances are |b_1 − b_2| / 2, so Clarify always ties: the lowest index, unless it spoke last."""
+    beliefs = np.random.default_rng(seed).dirichlet(np.ones(n_options), (20, 2))
+    assert (action_conditional(make_view(beliefs), CLARIFY) == 0).all()
+    again = make_view(beliefs, last_speaker=np.zeros(20, np.int64))
+    assert (action_conditional(again, CLARIFY) == 1).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([(2, 2), (4, 3), (8, 6)]))
+def test_routers_reach_the_agent_of_method_1(
+    random_view: Callable[..., PublicView], seed: int, shape: tuple[int, int]
+) -> None:
+    """The formulas, agent by agent: no other agent has a lower score once the last speaker pays 10⁻³."""
+    view = random_view(seed, 10, *shape)
+    for b in range(view.size):
+        mean = view.beliefs[b].mean(0)
+        spoke = 1e-3 * (np.arange(view.n_agents) == view.last_speaker[b])
+        words = view.words[b]
+        scores = {
+            CHALLENGE: view.beliefs[b, :, mean.argmax()],
+            CLARIFY: -0.5 * np.abs(view.beliefs[b] - mean).sum(1),
+            SEEK_EVIDENCE: view.evidence[b] + 1e-3 * words / view.horizon,
+            ROUTE: words,
+        }
+        for action, score in scores.items():
+            paid = score + spoke
+            chosen = int(action_conditional(view, action)[b])
+            assert paid[chosen] <= paid.min() + 1e-12, (action, b)
+            assert (paid[:chosen] > paid[chosen] + 1e-12).all(), (action, b)
 
 
 def test_seek_evidence_breaks_ties_by_fewer_words(make_view: Callable[..., PublicView]) -> None:
