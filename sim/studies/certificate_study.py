@@ -14,6 +14,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from conformal.stress import MODES as STRESS_MODES
+from conformal.stress import Design, stress
+from conformal.toy import ToyWorld
 from sim.errors import UserError
 from sim.records.run_dir import claim, tracked
 from sim.studies.certification import CALIBRATIONS, Coverage, Setting, replicate_modes
@@ -31,6 +34,8 @@ class CertificateStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rounds: int
     alpha: float
     workers: int
+    stress_factors: tuple[float, ...]
+    stress_replicates: int
     screened_rounds: tuple[int, ...]
     screened_replicates: int
     screened_n: int
@@ -70,7 +75,7 @@ def run_certificates(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> 
 def coverage_table(config: CertificateStudy) -> pd.DataFrame:
     """One row per controller, mode and round: coverage, its standard error over replicates, exact target."""
     setting = Setting(config.n, config.n_test, config.rounds, config.alpha)
-    rows: list[dict[str, object]] = []
+    rows = [row for factor in config.stress_factors for row in _stress_rows(config, factor)]
     report = Reporter(config.progress)
     with report.stage("certify", len(config.controllers) * config.replicates) as advance:
         for controller in config.controllers:
@@ -80,6 +85,29 @@ def coverage_table(config: CertificateStudy) -> pd.DataFrame:
                 targets = np.mean([result[mode][1] for result in found], axis=0)
                 rows += _rows(controller, mode, coverages, targets)
     return pd.DataFrame(rows)
+
+
+def _stress_rows(config: CertificateStudy, factor: float) -> list[dict[str, object]]:
+    """The artificial stress world, in which a replacement scales every later regret by `factor`."""
+    design = Design(ToyWorld(factor, config.rounds), config.stress_replicates, config.n, 50, config.alpha)
+    rng = np.random.default_rng(int(1000 * factor))
+    modes = [mode for mode in config.modes if mode in STRESS_MODES]
+    found = [row for mode in modes for row in stress(mode, design, rng)]
+    return [
+        {
+            "controller": f"stress x{factor:g}",
+            "mode": row.mode,
+            "round": t + 1,
+            "reached": int(row.tests[:, t].sum()),
+            "coverage": row.coverage[t],
+            "standard_error": row.count(t + 1).sd / row.tests[:, t].sum(),
+            "exact_target": row.target[t],
+            "executed_above_acceptance": row.exceeded,
+            "no_proposal_above_threshold": row.kept,
+        }
+        for row in found
+        for t in range(config.rounds)
+    ]
 
 
 def _screened(config: CertificateStudy) -> pd.DataFrame:
