@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from controllers.card import Training
+from controllers.card import Training, parse_training
 from sim.discussion.ending import Stop
 from sim.discussion.objective import Objective
 from sim.errors import UserError
@@ -20,6 +20,13 @@ from sim.worlds.cognitive import Cognition
 from sim.worlds.language import LanguageSettings
 
 BASELINES = ("hidden_pre", "hidden_post", "full_info")
+GATE_SUFFIX = "+gate"
+DRAW_MARK = "#"
+LEARNED = ("mlp", "mlp_vote")
+Fold = Literal["train", "pilot", "calibration", "test"]
+GateKind = Literal["replace", "sample"]
+SAMPLED_MODES = ("pilot", "sequential", "roundwise")
+"""Modes in which the executed branch may be drawn from the conformal set."""
 _NOT_IDENTITY = ("output", "resume", "progress", "logger")
 
 
@@ -53,6 +60,8 @@ class SplitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calibration: int | float
     test: int | float
     seed: int = 0
+    swap: bool = False
+    """Calibration and test fold trade places: two runs then calibrate each other's half (METHOD 8)."""
 
 
 class CognitiveWorldConfig(
@@ -106,20 +115,87 @@ class ConformalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alpha: float = 0.1
     scaled: bool = True
     """Mode `trajectory`: scale each round by the base policy's scores on the training fold (else by 1)."""
+    gate: GateKind = "replace"
+    """A refused proposal is replaced by the best branch; or every execution is drawn from the conformal set."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
             raise UserError(f"conformal.alpha is {self.alpha}; the miscoverage level must lie in (0, 1)")
 
 
+class ExplorationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which branches are evaluated to learn from: all at every state of one path (`one_step`), or every branch
+    of every branch down to `depth` rounds (`tree`; null: to the end)."""
+
+    mode: Literal["one_step", "tree"] = "one_step"
+    behaviour: str = "random"
+    """The controller that picks the branch committed; a tree notes its picks and expands them all."""
+    depth: int | None = None
+    folds: tuple[Fold, ...] = ("train",)
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.depth < 1:
+            raise UserError(
+                f"exploration.depth is {self.depth}; give at least 1, or null for whole discussions"
+            )
+        if self.depth is not None and self.mode == "one_step":
+            raise UserError(
+                f"exploration.depth is {self.depth}, but mode one_step explores whole discussions; set depth=null"
+            )
+
+
+class Learner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a learned condition is trained on, where that is not the whole train fold (METHOD 8's protocols)."""
+
+    families: int | None = None
+    """So many task families, drawn at random; null: all of them."""
+    draws: int = 1
+    """Independent draws of the families, each a condition of its own, `name#draw`."""
+    drawn_from: Literal["train", "train_and_test"] = "train"
+    """From which folds; test tasks that were drawn are left out of that draw's evaluation."""
+    test_tasks: Literal["none", "other_folds", "all"] = "none"
+    """Test tasks trained on beside them: `other_folds` cuts the test fold by family and evaluates each part
+    with a model that has not seen it (cross-fitting); `all` is trained on the very tasks it is evaluated on."""
+    folds: int | None = None
+    """Parts of `other_folds`; null: one per family (leave one family out)."""
+    training: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Training settings that differ from the study's."""
+    from_run: str | None = None
+    """Take the trained controller of another run instead; nothing is trained."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("families", 1), ("draws", 1), ("folds", 2)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"learner.{name} is {value}; it must be at least {least}")
+        if self.folds is not None and self.test_tasks != "other_folds":
+            raise UserError("learner.folds cuts the test fold; it needs test_tasks=other_folds")
+        if self.families is None and (self.draws > 1 or self.drawn_from != "train"):
+            raise UserError("learner.families is null; give the number of families of a draw")
+        if self.drawn_from != "train" and self.test_tasks != "none":
+            raise UserError(
+                f"learner.test_tasks is {self.test_tasks!r} with drawn_from {self.drawn_from!r}; draw from the "
+                "train fold, or use test_tasks=none"
+            )
+
+
 class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A condition that differs from the study's defaults: another router, menu or stop rule (an ablation)."""
+    """A condition that differs from the study's defaults: another router, menu, stop rule, gate or training
+    (an ablation)."""
 
     controller: str
     routing: str | None = None
     without: tuple[str, ...] | None = None
     vote: bool | None = None
     stop: Stop | None = None
+    gate: GateKind | None = None
+    learner: Learner | None = None
+
+    def __post_init__(self) -> None:
+        if self.learner is not None and self.controller not in LEARNED:
+            raise UserError(
+                f"a variant of {self.controller!r} has a learner; only {' and '.join(LEARNED)} are trained"
+            )
 
 
 class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,11 +214,18 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop: Stop
     training: Training
     conformal: ConformalConfig
+    exploration: ExplorationConfig
     explore_seeds: tuple[int, ...]
     test_seeds: tuple[int, ...]
     conditions: tuple[str, ...]
     certified: tuple[str, ...]
     variants: dict[str, Variant] = msgspec.field(default_factory=dict)
+    contrasts: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
+    """Paired comparisons to tabulate: label -> (condition, the one it is compared with)."""
+    arms: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """Runs of their own that differ from this configuration: name -> {dotted key: value}."""
+    transfer: bool = False
+    """Evaluate in every arm what was trained in the others, too."""
     exhaustive: bool = True
     record: Literal["branches", "decisions", "episodes"] = "branches"
     reference: str = "hidden_post"
@@ -166,16 +249,72 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise UserError(f"certified names {stray[0]!r}, which is not among conditions; add it there too")
         if not self.conditions or not self.test_seeds:
             raise UserError("conditions and test_seeds must each name at least one")
+        for name in self.conditions:
+            if any(mark in name for mark in (GATE_SUFFIX, DRAW_MARK, "/")):
+                raise UserError(
+                    f"conditions names {name!r}; '+gate', '#' and '/' stand for something in a name"
+                )
+        self._check_contrasts()
+        self._check_certified()
+        if self.transfer and not self.arms:
+            raise UserError("transfer is on, but there are no arms to transfer between")
+
+    def _check_contrasts(self) -> None:
+        known = {*self.conditions, *(name + GATE_SUFFIX for name in self.certified)}
+        for label, pair in self.contrasts.items():
+            for name in pair:
+                if name not in known:
+                    raise UserError(
+                        f"contrasts.{label} names {name!r}, which is no condition of this study; it must be "
+                        f"one of {', '.join(sorted(known))}"
+                    )
+
+    def _check_certified(self) -> None:
+        for name in self.certified:
+            variant = self.variant(name)
+            learner = variant.learner or Learner()
+            if learner.draws > 1 or learner.test_tasks != "none" or learner.drawn_from != "train":
+                raise UserError(
+                    f"certified names {name!r}, which is several models or has seen test tasks; certify a "
+                    "condition with one model trained on the train fold"
+                )
+            if self.gate_of(name) == "sample" and self.conformal.mode not in SAMPLED_MODES:
+                raise UserError(
+                    f"{name!r} has gate 'sample' with conformal.mode {self.conformal.mode!r}; it needs one of "
+                    + ", ".join(SAMPLED_MODES)
+                )
 
     def variant(self, condition: str) -> Variant:
-        """What a condition runs: its entry in `variants`, else the controller of that name."""
-        return self.variants.get(condition, Variant(condition))
+        """What a condition runs: its entry in `variants`, else the controller of that name. A draw of a
+        condition (`name#3`) runs what the condition does."""
+        name = condition.partition(DRAW_MARK)[0]
+        return self.variants.get(name, Variant(name))
+
+    def training_of(self, condition: str) -> Training:
+        """The training settings of a condition. UserError naming a setting of its learner that is wrong."""
+        learner = self.variant(condition).learner
+        changes = learner.training if learner else {}
+        return parse_training({**msgspec.to_builtins(self.training), **changes})
+
+    def gate_of(self, condition: str) -> GateKind:
+        """What a condition's gate does."""
+        return self.variant(condition).gate or self.conformal.gate
 
     @property
     def learned(self) -> tuple[str, ...]:
-        """The learned controllers among the conditions."""
+        """The learned controllers that this study trains or reads from another run."""
         named = {self.variant(condition).controller for condition in self.conditions}
-        return tuple(sorted(named & {"mlp", "mlp_vote"}))
+        return tuple(sorted(named & set(LEARNED)))
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The conditions whose controllers this study trains itself."""
+        return tuple(
+            name
+            for name in self.conditions
+            if (variant := self.variant(name)).controller in LEARNED
+            and not (self.from_run if variant.learner is None else variant.learner.from_run)
+        )
 
 
 def _check_horizon(horizon: int | None) -> None:

@@ -100,7 +100,8 @@ class EpisodeRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: float
     path: str
     ending: str
-    """`vote`, `agreement`, `horizon` or `failed`."""
+    """`vote`, `agreement`, `horizon`, `no_discussion` or `failed`; `tree` where every branch of every branch was
+    explored, which has no path, decision or votes of its own."""
     final_objective: float | None
     malformed: int
     branches_evaluated: int

@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from conformal import (
-    Gate,
     LockstepGate,
     SequentialCalibrator,
-    ThresholdGate,
     Thresholds,
     acceptance_thresholds,
     certify,
@@ -28,6 +26,7 @@ from sim.discussion.ending import default_horizon
 from sim.errors import UserError
 from sim.records.rows import DecisionRow, EpisodeRow
 from sim.studies.conditions import describe_policy
+from sim.studies.gates import AnyGate, make_gate
 from sim.studies.rollout import Policy, rollout
 from sim.studies.study import Advance, Study, Tasks, Work, fold, hold
 from sim.studies.trace import Trace
@@ -66,7 +65,7 @@ def horizon_of(study: Study, tasks: Tasks) -> int:
     return horizon or max(default_horizon(task.n_agents) for task in tasks)
 
 
-def calibration_work(study: Study, stage: str, policy: Policy, gate: Gate | None, tasks: Tasks) -> Work:
+def calibration_work(study: Study, stage: str, policy: Policy, gate: AnyGate | None, tasks: Tasks) -> Work:
     """One discussion per task family under a policy and gate: the unit of calibration is the family."""
     chosen = one_per_family(tasks, study.config.split.seed)
     gated = policy if gate is None else replace(policy, gate=gate)
@@ -74,7 +73,7 @@ def calibration_work(study: Study, stage: str, policy: Policy, gate: Gate | None
 
 
 async def run_fold(
-    study: Study, stage: str, policy: Policy, gate: Gate | None, tasks: Tasks, advance: Advance
+    study: Study, stage: str, policy: Policy, gate: AnyGate | None, tasks: Tasks, advance: Advance
 ) -> Scores:
     """Hold one calibration fold and lay out its scores."""
     await hold(study, [calibration_work(study, stage, policy, gate, tasks)], advance)
@@ -93,7 +92,7 @@ async def _pilot(study: Study, policy: Policy, advance: Advance) -> Thresholds:
     accepted = acceptance_thresholds(
         first.values, first.reached, alpha, units=first.units, policy_hash=key, policy=parts
     )
-    gate = ThresholdGate(accepted)
+    gate = make_gate(accepted, study.config.gate_of(policy.name))
     second = await run_fold(study, CALIBRATE, policy, gate, fold(study, "calibration"), advance)
     return certify(second.values, second.reached, accepted, units=second.units, policy_hash=key)
 
@@ -144,7 +143,7 @@ async def _sequential(study: Study, policy: Policy, advance: Advance) -> Thresho
         study.config.conformal.alpha, policy_hash=policy_hash(parts), policy=parts
     )
     for t, part in enumerate(cut_folds(tasks, rounds, study.config.split.seed), 1):
-        gate = ThresholdGate(calibrator.thresholds(rounds))
+        gate = make_gate(calibrator.thresholds(rounds), study.config.gate_of(policy.name))
         scores = await run_fold(study, f"{CALIBRATE}-{t}", policy, gate, part, advance)
         calibrator.fit_round(t, scores.values[:, t - 1], units=scores.units, reached=scores.reached[:, t - 1])
     return calibrator.thresholds(rounds)

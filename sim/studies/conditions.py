@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import msgspec
 
-from conformal import AuditGate, Gate, OpenGate, ThresholdGate, Thresholds
+from conformal import OpenGate, Thresholds
 from controllers.protocol import Controller
-from controllers.references import Best, Fixed, Random
+from controllers.references import Best, Fixed
 from controllers.registry import NAMES
-from sim.config import BASELINES, StudyConfig, Variant
+from sim.config import BASELINES, GATE_SUFFIX, GateKind, StudyConfig, Variant
 from sim.discussion.actions import ACTION_NAMES, FREE, Menu, free_messages, interventions
 from sim.discussion.ending import Stop
 from sim.discussion.routing import make_router
 from sim.errors import UserError
+from sim.studies.gates import make_gate
 from sim.studies.rollout import Policy
 
-GATE_SUFFIX = "+gate"
-EXPLORE = "explore"
+EXPLORE, EVALUATE = "explore", "evaluate"
 FREE_DRAWS = 4
 
 
@@ -73,30 +73,26 @@ def check_condition(config: StudyConfig, condition: str) -> None:
             f"conditions: {condition!r} is unknown; describe it in variants, or give one of "
             + ", ".join((*BASELINES, *NAMES))
         )
+    config.training_of(condition)
     menu_for(config, variant)
     make_router(variant.routing or config.routing.name)
 
 
-def gated(policy: Policy, thresholds: Thresholds) -> Policy:
+def gated(policy: Policy, thresholds: Thresholds, kind: GateKind = "replace") -> Policy:
     """The same policy behind its calibrated gate, as the condition `X+gate`."""
-    return replace(policy, name=policy.name + GATE_SUFFIX, gate=make_gate(thresholds))
+    return replace(policy, name=policy.name + GATE_SUFFIX, gate=make_gate(thresholds, kind))
 
 
-def explorer(config: StudyConfig) -> Policy:
-    """The exhaustive explorer: every branch evaluated, a uniform draw committed (METHOD 8)."""
-    may_vote = config.menu.vote or "mlp_vote" in config.learned
-    policy = controlled(config, EXPLORE, Random())
+def explorer(config: StudyConfig, behaviour: Controller) -> Policy:
+    """The exhaustive explorer: every branch evaluated, the behaviour policy's proposal committed (METHOD 8)."""
+    may_vote = config.menu.vote or "mlp_vote" in config.learned or behaviour.name.endswith("_vote")
+    policy = controlled(config, EXPLORE, behaviour)
     return replace(policy, menu=interventions(vote=may_vote, without=config.menu.without), exhaustive=True)
-
-
-def make_gate(thresholds: Thresholds) -> Gate:
-    """The gate that goes with a mode: auditing never replaces."""
-    return AuditGate(thresholds) if thresholds.mode == "audit" else ThresholdGate(thresholds)
 
 
 def describe_policy(config: StudyConfig, policy: Policy, world: Mapping[str, object]) -> dict[str, str]:
     """The readable parts of the policy hash: everything that must agree between calibration and deployment
-    (METHOD 3), without the gate."""
+    (METHOD 3), without the gate's thresholds."""
     variant = config.variant(policy.name)
     parts = {
         "controller": policy.controller.describe(),
@@ -107,6 +103,8 @@ def describe_policy(config: StudyConfig, policy: Policy, world: Mapping[str, obj
         "stop": msgspec.to_builtins(policy.stop),
         "world": dict(world),
     }
+    if config.gate_of(policy.name) != "replace":
+        parts["gate"] = config.gate_of(policy.name)
     return {name: msgspec.json.encode(part, order="sorted").decode() for name, part in parts.items()}
 
 

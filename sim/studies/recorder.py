@@ -59,8 +59,8 @@ class RowRecorder:
     def stepped(self, step: Step) -> None:
         """Keep the rows of one round until their discussions are over."""
         each = np.arange(len(step.running))
-        self._malformed[step.running] += step.malformed
-        self._evaluated[step.running] += step.candidates.admissible.sum(1)
+        np.add.at(self._malformed, step.running, step.malformed)
+        np.add.at(self._evaluated, step.running, step.candidates.admissible.sum(1))
         if self.decisions:
             for row, decision in zip(step.running.tolist(), self._decision_rows(step), strict=True):
                 self._decisions[row].append(decision)
@@ -74,15 +74,7 @@ class RowRecorder:
 
     def ended(self, ending: Ending) -> None:
         """Write the discussions that are over."""
-        paths = path_texts(ending.view)
         choices = ending.votes.choice.tolist()
-        root = FULL_INFORMATION if self.policy.full_information else ""
-        votes = [
-            VoteRow(task, seed, path or root, choice, beliefs)
-            for (task, seed), path, choice, beliefs in zip(
-                self._names(ending.rows), paths, choices, ending.votes.beliefs.tolist(), strict=True
-            )
-        ]
         decisions = decide(ending.votes, ending.view.key).tolist()
         objectives = ending.objective.tolist()
         outcomes = [
@@ -97,7 +89,22 @@ class RowRecorder:
             )
             for at, row in enumerate(ending.rows.tolist())
         ]
-        self._write(ending.rows, votes, outcomes)
+        self.write(ending.rows, self.vote_rows(ending), outcomes)
+
+    def vote_rows(self, ending: Ending) -> list[VoteRow]:
+        """The final votes of some discussions, a row each."""
+        root = FULL_INFORMATION if self.policy.full_information else ""
+        columns = zip(
+            self._names(ending.rows),
+            path_texts(ending.view),
+            ending.votes.choice.tolist(),
+            ending.votes.beliefs.tolist(),
+            strict=True,
+        )
+        return [
+            VoteRow(task, seed, path or root, choice, beliefs)
+            for (task, seed), path, choice, beliefs in columns
+        ]
 
     def failed(self, rows: Ints, view: PublicView | None, error: str) -> None:
         """Write discussions that the world gave up on, as failed, with the error."""
@@ -106,9 +113,10 @@ class RowRecorder:
             self._episode(row, view, at, "failed", None, ABSTAIN, nobody[at], error)
             for at, row in enumerate(rows.tolist())
         ]
-        self._write(rows, [], failures)
+        self.write(rows, [], failures)
 
-    def _write(self, rows: Ints, votes: list[VoteRow], outcomes: list[EpisodeRow]) -> None:
+    def write(self, rows: Ints, votes: list[VoteRow], outcomes: list[EpisodeRow]) -> None:
+        """Write everything kept of some discussions, their episode rows last."""
         listed = rows.tolist()
         if self.branches:
             self.store.append([branch for row in listed for branch in self._branches.pop(row, [])])

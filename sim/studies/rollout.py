@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from conformal import Decision, Gate
+from conformal import Decision
 from controllers.protocol import BEST, Controller, ProposalFailure
 from sim.arrays import Bools, Floats, Ints, take
 from sim.discussion.actions import Candidates, Menu, settle
@@ -21,6 +21,7 @@ from sim.discussion.objective import Objective, one_step_regret
 from sim.discussion.public import PublicView, digest
 from sim.discussion.routing import Router, candidates
 from sim.discussion.state import Features, observe, signals
+from sim.studies.gates import AnyGate, gate_at
 from sim.worlds.protocol import Episodes, World, WorldFailure
 
 S = TypeVar("S")
@@ -39,7 +40,7 @@ class Policy:
     menu: Menu
     router: Router
     objective: Objective
-    gate: Gate
+    gate: AnyGate
     stop: Callable[[PublicView], Bools]
     exhaustive: bool = True
     discuss: bool = True
@@ -144,7 +145,8 @@ async def decide_round(world: World[S], state: S, policy: Policy, running: Ints)
     objectives = policy.objective(signals(world.view(branches))).reshape(options.actions.shape)
     regrets = one_step_regret(objectives, options.admissible)
     proposal = np.where(proposed == BEST, regrets.argmin(1), proposal)
-    decision = policy.gate.accept(round_of(view), proposal, regrets, options.admissible)
+    gate = gate_at(policy.gate, view)
+    decision = gate.accept(round_of(view), proposal, regrets, options.admissible)
     step = Step(
         running=running,
         view=view,

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,13 +17,15 @@ from conformal import PolicyMismatch, Thresholds
 from conformal.thresholds import check_use
 from controllers.llm import Asked
 from controllers.protocol import Controller
-from controllers.registry import make_controller
+from controllers.registry import LEARNED, make_controller
 from sim.discussion.actions import NOBODY
 from sim.errors import UserError
-from sim.records.rows import CallRow
+from sim.records.rows import CallRow, VoteRow
 from sim.records.run_dir import write_json
-from sim.studies.calibration import calibrate, planned_discussions
+from sim.records.store import iter_rows
+from sim.studies.calibration import calibrate, horizon_of, planned_discussions
 from sim.studies.conditions import (
+    EVALUATE,
     EXPLORE,
     baseline,
     controlled,
@@ -30,24 +34,53 @@ from sim.studies.conditions import (
     gated,
     is_baseline,
 )
+from sim.studies.learners import CONTROLLER, Lesson, all_lessons, explored_tasks, is_learned, lessons
 from sim.studies.progress import Reporter
 from sim.studies.rollout import Policy
-from sim.studies.study import Study, Work, fold, hold
+from sim.studies.study import Study, Tasks, Work, fold, hold
+from sim.studies.tree import with_tree_horizon
 from sim.worlds.protocol import Episodes
 
-EVALUATE = "evaluate"
-CONTROLLER = "controller"
+if TYPE_CHECKING:
+    from controllers.dataset import BranchDataset
+
 THRESHOLDS = "thresholds.json"
 
 
+@dataclass(frozen=True)
+class Cast:
+    """A controller with the test tasks it plays: one of the networks behind a row of the tables, or all there
+    is to it."""
+
+    condition: str
+    controller: Controller
+    tasks: Tasks
+
+
 def controller_of(study: Study, condition: str) -> Controller:
-    """The controller a condition runs; a learned one is read from this run, or from `from_run`."""
-    name = study.config.variant(condition).controller
-    folder = source_run(study) / CONTROLLER / name
-    trained_here = None if study.config.from_run else study.config.training
-    return make_controller(
-        name, path=folder, engine=study.engine, training=trained_here, log=_proposal_log(study)
-    )
+    """The one controller a condition runs."""
+    return cast_of(study, condition)[0].controller
+
+
+def cast_of(study: Study, condition: str) -> list[Cast]:
+    """The controllers a condition runs; learned ones are read from this run, or from another one."""
+    if is_learned(study.config, condition):
+        found = lessons(study.config, study.folds, condition)
+        return [Cast(lesson.condition, _trained(study, lesson), lesson.test_tasks) for lesson in found]
+    return [
+        Cast(
+            condition, _plain(study, study.config.variant(condition).controller), study.folds.get("test", ())
+        )
+    ]
+
+
+def _trained(study: Study, lesson: Lesson) -> Controller:
+    expected = None if lesson.run else lesson.settings
+    return make_controller(lesson.controller, path=lesson.weights(study.directory), training=expected)
+
+
+def _plain(study: Study, name: str) -> Controller:
+    return make_controller(name, engine=study.engine, log=_proposal_log(study))
 
 
 def _proposal_log(study: Study) -> Callable[[Asked], None]:
@@ -92,31 +125,67 @@ def source_run(study: Study) -> Path:
 
 
 async def explore(study: Study, report: Reporter) -> None:
-    """Evaluate every branch along uniform paths of the training tasks."""
-    work = Work(EXPLORE, explorer(study.config), fold(study, "train"), study.config.explore_seeds)
+    """Evaluate every branch of the explored tasks: along one path each, or of the whole tree."""
+    config = study.config
+    for name in config.exploration.folds:
+        fold(study, name)
+    tasks = explored_tasks(config, study.folds)
+    depth = (
+        config.exploration.depth or horizon_of(study, tasks) if config.exploration.mode == "tree" else None
+    )
+    work = Work(EXPLORE, explorer(config, behaviour_of(study)), tasks, config.explore_seeds, depth)
     with report.stage(EXPLORE, work.size) as advance:
         await hold(study, [work], advance)
 
 
+def behaviour_of(study: Study) -> Controller:
+    """The controller whose proposals the exploration commits."""
+    name = study.config.exploration.behaviour
+    if name in LEARNED:
+        run = study.config.from_run
+        if run is None:
+            raise UserError(
+                f"exploration.behaviour is {name!r}, which is not trained yet; give from_run=<a run with its weights>"
+            )
+        return make_controller(name, path=Path(run) / CONTROLLER / name)
+    return _plain(study, name)
+
+
 def train(study: Study, report: Reporter) -> None:
     """Fit the learned controllers on the explored branches; the same branches give the same weights."""
-    from controllers.dataset import from_rows
-    from controllers.labels import with_horizon
+    from controllers.dataset import of_tasks
     from controllers.mlp import save
     from controllers.training import train as fit
+
+    planned = all_lessons(study.config, study.folds)
+    missing = [lesson for lesson in planned if not lesson.weights(study.directory).exists()]
+    data = explored(study, {lesson.settings.horizon for lesson in missing}) if missing else None
+    with report.stage("train", len(planned)) as advance:
+        advance(len(planned) - len(missing))
+        for lesson in missing:
+            assert data is not None
+            mine = of_tasks(data, (task.id for task in lesson.train_tasks))
+            save(fit(mine, lesson.settings, lesson.controller), lesson.weights(study.directory))
+            advance(1)
+
+
+def explored(study: Study, horizons: set[str]) -> BranchDataset:
+    """The explored branches with the labels of some horizons. UserError where nothing was explored."""
+    from controllers.dataset import from_rows
+    from controllers.labels import with_horizon
 
     episodes = study.episodes(EXPLORE)
     if not episodes:
         raise UserError(f"{study.directory}: no explored branches to train on; run the explore stage first")
-    families = {row.task: row.family for row in episodes}
-    settings = study.config.training
-    data = with_horizon(from_rows(study.decisions(EXPLORE), families), settings.horizon, episodes)
-    learned = study.config.learned
-    with report.stage("train", len(learned)) as advance:
-        for name in learned:
-            if not (study.directory / CONTROLLER / name).exists():
-                save(fit(data, settings, name), study.directory / CONTROLLER / name)
-            advance(1)
+    decisions = study.decisions(EXPLORE)
+    data = from_rows(decisions, {row.task: row.family for row in episodes})
+    for horizon in sorted(horizons):
+        if study.config.exploration.mode == "tree":
+            votes = iter_rows(study.directory, VoteRow)
+            data = with_tree_horizon(data, decisions, horizon, votes, episodes)
+        else:
+            data = with_horizon(data, horizon, episodes)
+    return data
 
 
 async def calibrate_all(study: Study, report: Reporter) -> None:
@@ -152,23 +221,24 @@ def gate_policy(study: Study, policy: Policy, found: dict[str, Thresholds]) -> P
         check_use(found[policy.name], f"{path}: {policy.name}", policy_hash(parts), units, parts)
     except PolicyMismatch as error:
         raise UserError(str(error)) from error
-    return gated(policy, found[policy.name])
+    return gated(policy, found[policy.name], study.config.gate_of(policy.name))
 
 
 def evaluation(study: Study) -> list[Work]:
     """Every condition on the held-out test tasks: baselines, `X`, and `X+gate` where certified."""
     found = read_thresholds(source_run(study))
     tasks, seeds = fold(study, "test"), study.config.test_seeds
-    policies: list[Policy] = []
+    work: list[Work] = []
     for name in study.config.conditions:
         if is_baseline(name):
-            policies.append(baseline(study.config, name))
+            work.append(Work(EVALUATE, baseline(study.config, name), tasks, seeds))
             continue
-        policy = controlled(study.config, name, controller_of(study, name))
-        policies.append(policy)
-        if name in study.config.certified:
-            policies.append(gate_policy(study, policy, found))
-    return [Work(EVALUATE, policy, tasks, seeds) for policy in policies]
+        for part in cast_of(study, name):
+            policy = controlled(study.config, part.condition, part.controller)
+            work.append(Work(EVALUATE, policy, part.tasks, seeds))
+            if name in study.config.certified:
+                work.append(Work(EVALUATE, gate_policy(study, policy, found), part.tasks, seeds))
+    return work
 
 
 async def evaluate(study: Study, report: Reporter) -> None:

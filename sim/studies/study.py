@@ -16,8 +16,10 @@ from sim.config import LanguageWorldConfig, StudyConfig
 from sim.errors import UserError
 from sim.records.rows import DecisionRow, EpisodeRow
 from sim.records.store import RunStore, episode_key, finished_decisions, read_rows
+from sim.studies.conditions import EVALUATE
 from sim.studies.recorder import RowRecorder
 from sim.studies.rollout import Policy, rollout
+from sim.studies.tree import TreeRecorder, expand
 from sim.tasks import HiddenProfileTask, split_by_family
 from sim.worlds.protocol import Episodes, World, batches
 
@@ -61,17 +63,19 @@ class Study:
     def decisions(self, stage: str, condition: str | None = None) -> list[DecisionRow]:
         """Decisions of the finished episodes of a stage, in the order of their keys."""
         rows = finished_decisions(self.directory, self.episodes(stage, condition))
-        return sorted(rows, key=lambda row: (*episode_key(row), row.round))
+        return sorted(rows, key=lambda row: (*episode_key(row), row.round, row.path))
 
 
 @dataclass(frozen=True)
 class Work:
-    """One condition to hold in a stage: a policy on tasks × seeds."""
+    """One condition to hold in a stage: a policy on tasks × seeds; `depth` expands the tree of so many rounds
+    instead of one path."""
 
     stage: str
     policy: Policy
     tasks: Tasks
     seeds: tuple[int, ...]
+    depth: int | None = None
 
     @property
     def size(self) -> int:
@@ -82,7 +86,8 @@ class Work:
 def make_folds(tasks: Sequence[HiddenProfileTask], config: StudyConfig) -> dict[str, Tasks]:
     """The train, pilot, calibration and test folds, disjoint by task family; one of size 0 is left out."""
     split = config.split
-    shares = {name: getattr(split, name) for name in ("train", "pilot", "calibration", "test")}
+    last = ("test", "calibration") if split.swap else ("calibration", "test")
+    shares = {name: getattr(split, name) for name in ("train", "pilot", *last)}
     return split_by_family(tasks, {name: share for name, share in shares.items() if share}, split.seed)
 
 
@@ -99,25 +104,32 @@ async def hold(study: Study, work: Iterable[Work], advance: Advance) -> None:
 
     async def one(item: Work, episodes: Episodes) -> None:
         async with limit:
-            recorder = RowRecorder(
-                study.store,
-                item.stage,
-                item.policy,
-                episodes,
-                branches=study.config.record == "branches" and not study.world_records,
-                decisions=study.config.record != "episodes",
-                on_episodes=advance,
-            )
-            await rollout(study.world, episodes, item.policy, recorder)
+            await _hold_batch(study, item, episodes, advance)
 
     for item in work:
         todo = [
             episodes
-            for part in batches(item.tasks, item.seeds, study.batch_size)
+            for part in batches(item.tasks, item.seeds, _batch_size(study, item))
             if (episodes := unfinished(study, item, part)).size
         ]
         advance(item.size - sum(part.size for part in todo))
         await _all(one(item, episodes) for episodes in todo)
+
+
+def _batch_size(study: Study, item: Work) -> int:
+    """Discussions of a batch; of a tree so many fewer that its last level is no larger than a batch."""
+    leaves: int = item.policy.menu.size ** (item.depth or 0)
+    return max(1, study.batch_size // leaves)
+
+
+async def _hold_batch(study: Study, item: Work, episodes: Episodes, advance: Advance) -> None:
+    branches = study.config.record == "branches" and not study.world_records
+    decisions = study.config.record != "episodes" or item.stage != EVALUATE
+    what = (study.store, item.stage, item.policy, episodes, branches, decisions, advance)
+    if item.depth is None:
+        await rollout(study.world, episodes, item.policy, RowRecorder(*what))
+    else:
+        await expand(study.world, episodes, item.policy, item.depth, TreeRecorder(*what))
 
 
 async def _all(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:

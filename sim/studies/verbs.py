@@ -44,10 +44,9 @@ def check_prerequisites(config: StudyConfig, stages: tuple[str, ...]) -> None:
     if "train" in stages and "explore" not in stages:
         raise UserError("resume is null; training reads the branches of a run: resume=<its directory>")
     given = config.from_run is not None
-    needs_weights = config.learned and not given and "train" not in stages
-    if needs_weights and not set(stages) <= {"explore"}:
+    if config.trained and "train" not in stages and not set(stages) <= {"explore"}:
         raise UserError(
-            f"{config.learned[0]!r} is not trained; give from_run=<a run with its weights>, resume a run, or "
+            f"{config.trained[0]!r} is not trained; give from_run=<a run with its weights>, resume a run, or "
             "use scripts/pipeline.py"
         )
     if "evaluate" in stages and "calibrate" not in stages and config.certified and not given:
@@ -59,10 +58,15 @@ def check_prerequisites(config: StudyConfig, stages: tuple[str, ...]) -> None:
 
 def needed_folds(config: StudyConfig, stages: tuple[str, ...]) -> list[str]:
     """The folds of tasks that some stages draw on."""
-    needed = ["train"] if config.learned and "explore" in stages else []
+    needed: list[str] = list(config.exploration.folds) if explores(config, stages) else []
     if config.certified and "calibrate" in stages:
         needed += ["pilot", "calibration"] if config.conformal.mode == "pilot" else ["calibration"]
     return needed + (["test"] if "evaluate" in stages else [])
+
+
+def explores(config: StudyConfig, stages: tuple[str, ...]) -> bool:
+    """Whether to explore: something is to be trained, or it is asked for by itself."""
+    return "explore" in stages and (bool(config.trained) or "train" not in stages)
 
 
 def write_task_file(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
@@ -80,9 +84,9 @@ def write_task_file(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> N
 async def _held(directory: Path, config: StudyConfig, stages: tuple[str, ...], store: RunStore) -> None:
     report = Reporter(config.progress)
     async with opened(directory, config, store) as study:
-        if "explore" in stages and config.learned:
+        if explores(config, stages):
             await explore(study, report)
-        if "train" in stages and config.learned:
+        if "train" in stages and config.trained:
             train(study, report)
         if "calibrate" in stages and config.certified:
             await calibrate_all(study, report)

@@ -6,7 +6,7 @@ committing a branch is selecting its row. Nothing here knows of language models 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -37,7 +37,12 @@ class Episodes:
     @property
     def key(self) -> Words:
         """Identity of each (task, seed), the root of every random number of the discussion."""
-        return keys("episode", text_keys(task.id for task in self.tasks), self.seeds)
+        return episode_keys((task.id for task in self.tasks), self.seeds)
+
+
+def episode_keys(tasks: Iterable[str], seeds: Ints) -> Words:
+    """64-bit identities (B,) of discussions by task id and seed (B,)."""
+    return keys("episode", text_keys(tasks), seeds)
 
 
 class WorldFailure(Exception):
