@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help quickstart quickstart-llm test lint clean
+.PHONY: help quickstart quickstart-llm test test-browser test-slow lint clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -21,6 +21,12 @@ test: $(VENV)/.installed-dev     ## ruff, mypy --strict and the default test sui
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(ARGS)
+
+test-browser: $(VENV)/.installed-dev   ## the report page in a real Chromium (Debian: apt install chromium)
+	@$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
+
+test-slow: $(VENV)/.installed-dev $(VENV)/.installed-llm   ## what takes minutes rather than seconds
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto $(ARGS)
 
 lint: $(VENV)/.installed-dev     ## mend formatting and what ruff can mend
 	@$(BIN)/ruff check --fix .
