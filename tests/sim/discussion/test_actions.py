@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sim.discussion.actions import (
     ACTIONS,
@@ -55,6 +57,40 @@ def test_a_malformed_proposal_becomes_the_first_admissible(
         column, malformed = settle(np.array([proposed]), offer(columns, admissible))
         assert columns[column[0]] == expected
         assert malformed[0]
+
+
+@given(
+    st.lists(st.booleans(), min_size=4, max_size=4).filter(any),
+    st.lists(st.booleans(), min_size=5, max_size=5).filter(lambda on: any(on[:4])),
+    st.integers(-2, 7),
+)
+def test_settling_keeps_what_is_admissible_and_maps_the_rest_in_order(
+    kept: list[bool], offered: list[bool], proposed: int
+) -> None:
+    """Every menu, every admissible set, every code, sane or not: METHOD 1's sentence, word by word."""
+    menu = [a for a in range(4) if kept[a]] + [VOTE]
+    admissible = [offered[a] for a in menu]
+    if not any(admissible[:-1]):
+        return
+    column, malformed = settle(np.array([proposed]), offer(menu, admissible))
+    allowed = [a for a, ok in zip(menu, admissible, strict=True) if ok]
+    order = [a for a in (SEEK_EVIDENCE, ROUTE, CHALLENGE, CLARIFY) if a in allowed]
+    assert menu[column[0]] == (proposed if proposed in allowed else order[0])
+    assert malformed[0] == (proposed not in allowed)
+
+
+@given(st.integers(0, 1000))
+def test_settling_a_batch_is_settling_each_row(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    menu = [CHALLENGE, CLARIFY, SEEK_EVIDENCE, ROUTE, VOTE]
+    admissible = rng.random((20, 5)) < 0.6
+    admissible[:, 2] = True
+    proposed = rng.integers(-2, 7, 20)
+    actions = np.tile(menu, (20, 1))
+    whole = settle(proposed, Candidates(actions, actions, actions, admissible))
+    for row in range(20):
+        one = settle(proposed[row : row + 1], offer(menu, admissible[row].tolist()))
+        assert (whole[0][row], whole[1][row]) == (one[0][0], one[1][0])
 
 
 def test_ablated_actions_leave_the_menu() -> None:

@@ -9,10 +9,21 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sim.arrays import take
-from sim.discussion.actions import CHALLENGE, NOBODY, ROUTE, VOTE
-from sim.discussion.public import Message, PublicView, Utterance, advance, digest, path_texts
+from sim.discussion.actions import ACTION_NAMES, CHALLENGE, NOBODY, ROUTE, VOTE
+from sim.discussion.public import (
+    Message,
+    PublicView,
+    Utterance,
+    advance,
+    digest,
+    path_texts,
+    step_code,
+    step_text,
+)
 from sim.tasks.task import PublicTask
 
 AFTER = np.array([[[0.7, 0.3], [0.4, 0.6], [0.5, 0.5]]])
@@ -56,6 +67,50 @@ def test_a_vote_adds_no_words_and_clears_the_last_message(make_view: Callable[..
     assert voted.novelty[0] == voted.overlap[0] == voted.shift[0] == 0
     assert voted.last_speaker[0] == 1
     assert path_texts(voted) == ["route@1/vote"]
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10_000), st.sampled_from([(2, 2), (4, 3), (8, 6)]))
+def test_advancing_row_by_row_follows_the_formulas(
+    random_view: Callable[..., PublicView], seed: int, shape: tuple[int, int]
+) -> None:
+    """δ, e_i, words and flags of METHOD 1's table, discussion by discussion in plain arithmetic."""
+    view = random_view(seed, 12, *shape)
+    rng = np.random.default_rng(seed + 1)
+    said = Utterance(
+        rng.random(12), rng.random(12), rng.random(12), rng.dirichlet(np.ones(shape[1]), (12, shape[0])),
+        rng.random((12, shape[0])) < 0.3,
+    )  # fmt: skip
+    action, speaker = rng.choice([CHALLENGE, ROUTE, VOTE], 12), rng.integers(0, shape[0], 12)
+    after = advance(view, action, np.where(action == VOTE, NOBODY, speaker), np.zeros(12, np.int64), said)
+    for b in range(12):
+        talk, i = action[b] != VOTE, int(speaker[b])
+        moved = [
+            0.5 * np.abs(said.beliefs[b, j] - view.beliefs[b, j]).sum() for j in range(shape[0]) if j != i
+        ]
+        counted = said.novelty[b] if talk and said.novelty[b] > 0.35 else 0.0
+        assert after.shift[b] == pytest.approx(min(1, np.mean(moved) / 0.25) if talk else 0, abs=1e-12)
+        assert after.evidence[b, i] == pytest.approx(min(1, view.evidence[b, i] + counted), abs=1e-12)
+        assert after.words[b].sum() == pytest.approx(view.words[b].sum() + (said.words[b] if talk else 0))
+        assert (after.novelty[b], after.overlap[b]) == (
+            (said.novelty[b], said.overlap[b]) if talk else (0, 0)
+        )
+        assert after.voted[b] == (view.voted[b] or not talk)
+        assert after.last_speaker[b] == (i if talk else view.last_speaker[b])
+        assert after.rounds[b] == view.rounds[b] + 1
+    np.testing.assert_array_equal(after.previous, view.beliefs)
+    np.testing.assert_array_equal(after.beliefs, said.beliefs)
+    np.testing.assert_array_equal(after.stale, said.stale)
+
+
+@given(st.integers(0, 4), st.integers(-1, 62), st.integers(0, 63))
+def test_a_step_is_spelled_one_way_only(action: int, speaker: int, draw: int) -> None:
+    code = int(step_code(np.array([action]), np.array([speaker]), np.array([draw]))[0])
+    others = {(action + 1, speaker, draw), (action, speaker + 1, draw), (action, speaker, draw + 1)}
+    assert all(
+        step_text(code) != step_text(int(step_code(*map(np.array, zip(o, strict=True)))[0])) for o in others
+    )
+    assert step_text(code).startswith(ACTION_NAMES[action])
 
 
 def test_advancing_does_not_change_the_view(make_view: Callable[..., PublicView]) -> None:

@@ -83,7 +83,7 @@ def test_routers_reach_the_agent_of_method_1(
         spoke = 1e-3 * (np.arange(view.n_agents) == view.last_speaker[b])
         words = view.words[b]
         scores = {
-            CHALLENGE: view.beliefs[b, :, mean.argmax()],
+            CHALLENGE: view.beliefs[b, :, (mean >= mean.max() - 1e-12).argmax()],
             CLARIFY: -0.5 * np.abs(view.beliefs[b] - mean).sum(1),
             SEEK_EVIDENCE: view.evidence[b] + 1e-3 * words / view.horizon,
             ROUTE: words,

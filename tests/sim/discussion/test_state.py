@@ -47,6 +47,50 @@ def test_uncertainty_and_disagreement_split_the_group_entropy(
     np.testing.assert_allclose(split, whole, atol=1e-12)
 
 
+def test_uncertainty_and_disagreement_by_hand(make_view: Callable[..., PublicView]) -> None:
+    """Two sure agents who disagree: no individual entropy, and all of log 2 between them."""
+    opposed = make_view([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    assert signals(opposed).uncertainty[0] == 0
+    assert signals(opposed).disagreement[0] == pytest.approx(1.0, abs=1e-15)
+    view = make_view([[[0.5, 0.5, 0.0], [0.8, 0.1, 0.1]]])
+    single = [np.log(2), -(0.8 * np.log(0.8) + 0.2 * np.log(0.1))]
+    mixed = -(0.65 * np.log(0.65) + 0.3 * np.log(0.3) + 0.05 * np.log(0.05))
+    assert signals(view).uncertainty[0] == pytest.approx(np.mean(single) / np.log(3), abs=1e-15)
+    assert signals(view).disagreement[0] == pytest.approx((mixed - np.mean(single)) / np.log(2), abs=1e-15)
+
+
+@settings(max_examples=40)
+@given(SEEDS, SHAPES)
+def test_agreement_needs_no_names_and_the_plurality_is_counted_by_hand(
+    random_view: Callable[..., PublicView], seed: int, shape: tuple[int, int]
+) -> None:
+    n, k = shape
+    view = random_view(seed, 10, n, k)
+    for row in range(view.size):
+        votes = np.zeros(k)
+        for agent in view.beliefs[row]:
+            tops = [option for option in range(k) if agent[option] >= agent.max() - 1e-12]
+            votes[tops] += 1 / len(tops)
+        share = votes.max() / n
+        expected = (share - 1 / k) / (1 - 1 / k) * view.beliefs[row].max(1).mean()
+        assert signals(view).agreement[row] == pytest.approx(expected, abs=1e-12)
+        assert observe(view).plurality[row] == pytest.approx(share, abs=1e-12)
+
+
+@given(st.integers(2, 8), st.integers(0, 8))
+def test_participation_is_one_when_all_spoke_alike(
+    make_view: Callable[..., PublicView], n_agents: int, rounds: int
+) -> None:
+    view = make_view(
+        np.full((1, n_agents, 2), 0.5), words=np.full((1, n_agents), 0.3), rounds=np.array([rounds])
+    )
+    features = observe(view)
+    assert features.participation[0] == pytest.approx(1.0)
+    assert features.least_share[0] == pytest.approx(1.0)
+    assert features.heard[0] == 1.0
+    assert features.clock[0] == rounds / 8
+
+
 def test_agreement_and_consensus_by_hand(make_view: Callable[..., PublicView]) -> None:
     beliefs = [[[0.8, 0.1, 0.1], [0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.5, 0.25, 0.25]]]
     view = make_view(beliefs, evidence=np.array([[0.8, 0.0, 0.0, 0.4]]))
@@ -116,6 +160,36 @@ def test_regret_ignores_a_constant_and_what_is_not_admissible(seed: int, shift: 
     scaled = normalised_regret(regrets)
     finite = np.where(admissible, scaled, 0)
     assert ((finite >= 0) & (finite <= 1)).all()
+
+
+@settings(max_examples=40)
+@given(SEEDS)
+def test_a_term_of_minus_the_gain_leaves_every_regret_unchanged(
+    random_view: Callable[..., PublicView], seed: int
+) -> None:
+    """METHOD 1: J with (1 − G) and J with −G differ by the constant weight of G."""
+    view = random_view(seed, 40)
+    state, loss = signals(view), Objective()
+    with_minus = loss(state) - loss.evidence_gain
+    every = np.ones((10, 4), bool)
+    np.testing.assert_allclose(
+        one_step_regret(loss(state).reshape(10, 4), every),
+        one_step_regret(with_minus.reshape(10, 4), every),
+        atol=1e-15,
+    )
+
+
+@settings(max_examples=40)
+@given(SEEDS)
+def test_regret_is_the_excess_over_the_best_and_lies_in_the_unit_interval(
+    random_view: Callable[..., PublicView], seed: int
+) -> None:
+    objectives = Objective()(signals(random_view(seed, 40))).reshape(8, 5)
+    regrets = one_step_regret(objectives, np.ones((8, 5), bool))
+    for row in range(8):
+        for column in range(5):
+            assert regrets[row, column] == objectives[row, column] - min(objectives[row])
+    assert ((regrets >= 0) & (regrets <= 1)).all()
 
 
 def test_normalised_regret_is_zero_without_spread() -> None:
