@@ -13,7 +13,8 @@ import pandas as pd
 
 from sim.errors import UserError
 from sim.records.run_dir import write_text
-from sim.report import coverage, tables
+from sim.report import contrasts, coverage, tables
+from sim.report.across import across
 from sim.report.figures import FIGURES, save_figure
 from sim.report.frames import Frames, make_frames
 from sim.report.page import PageRun, render_page
@@ -36,8 +37,10 @@ class ReportPaths:
 def report_tables(run: Run, frames: Frames) -> dict[str, pd.DataFrame]:
     """Every table of a run by name; each stands in tables/<name>.csv."""
     evaluation = frames.evaluation()
+    accuracy = tables.accuracy(evaluation)
+    pairs = run.config.get("contrasts") or {}
     return {
-        "accuracy": tables.accuracy(evaluation),
+        "accuracy": accuracy,
         "paired": tables.paired(evaluation, str(run.config.get("reference", tables.REFERENCE))),
         "gates": tables.gates(evaluation),
         "coverage": coverage.coverage(frames, run.certificates),
@@ -46,6 +49,10 @@ def report_tables(run: Run, frames: Frames) -> dict[str, pd.DataFrame]:
         "baselines": tables.position_baselines(evaluation),
         "positions": tables.positions(evaluation),
         "failures": tables.failures(frames),
+        "contrasts": contrasts.contrasts(evaluation, pairs),
+        "draws": contrasts.draws(evaluation),
+        "power": contrasts.power(evaluation, pairs),
+        "efficiency": contrasts.efficiency(accuracy),
     }
 
 
@@ -86,12 +93,13 @@ def compare(run_dirs: Sequence[str | Path], output: str | Path) -> ReportPaths:
 
 def comparison_tables(runs: Sequence[PageRun], broken: Mapping[str, Status]) -> dict[str, pd.DataFrame]:
     """`cells`: every run with its state, settings and traceback; one wide table per accuracy, a column per
-    run; `summary`: means over runs, and how many runs reach their own full_info."""
+    run; `summary`: means over runs, and how many runs reach their own full_info; and those of `across`."""
     return {
         "cells": _cells(runs, broken),
         "task_accuracy": _wide(runs, "task_accuracy"),
         "vote_accuracy": _wide(runs, "vote_accuracy"),
         "summary": _summary(runs),
+        **across(runs),
     }
 
 

@@ -167,7 +167,7 @@ _DECISION_TYPES = _KEY_TYPES | {
     "round": "int64", "proposal": "str", "executed": "str", "malformed": "bool", "replaced": "bool",
     "gated": "bool", "threshold": "float64", "certified": "bool", "accepted": "bool", "set_size": "int64",
     "evaluated": "int64", "regret": "float64", "executed_regret": "float64", "spread": "float64",
-    "normalised_regret": "float64",
+    "normalised_regret": "float64", "objective_change": "float64",
 }  # fmt: skip
 
 
@@ -181,7 +181,7 @@ def _decision(row: DecisionRow, family: str, gated: bool) -> tuple[object, ...]:
         action_of(row.candidates[row.proposal]), action_of(row.candidates[row.executed]), row.malformed,
         row.replaced, gated, inf if row.threshold is None else row.threshold, row.certified,
         bool(row.admissible_set[row.proposal]), sum(row.admissible_set), len(objectives), regret,
-        _regret(row, row.executed) if compared else nan, spread, _normalised(regret, spread),
+        _regret(row, row.executed) if compared else nan, spread, _normalised(regret, spread), _change(row),
     )  # fmt: skip
 
 
@@ -189,6 +189,12 @@ def _regret(row: DecisionRow, column: int) -> float:
     """Regret of a candidate; NaN where it was not evaluated."""
     value = row.regrets[column]
     return nan if value is None else value
+
+
+def _change(row: DecisionRow) -> float:
+    """J after the executed branch minus J before it; NaN where it was not evaluated."""
+    after = row.objectives[row.executed]
+    return nan if after is None else after - row.objective
 
 
 def _normalised(regret: float, spread: float) -> float:

@@ -69,29 +69,29 @@ def _accuracy_row(
         "n_tasks": mine["task"].nunique(),
         "n_episodes": len(mine),
         "failed": int(mine["failed"].sum()),
-        **_interval("task_accuracy", mine, "correct"),
-        **_interval("vote_accuracy", mine, "vote_accuracy"),
-        "majority": _mean(mine, "majority"),
+        **interval("task_accuracy", mine, "correct"),
+        **interval("vote_accuracy", mine, "vote_accuracy"),
+        "majority": mean_over_tasks(mine, "majority"),
         "integration_gain": _mean_difference(mine, everybody, BEFORE),
         "gap_to_full": 0.0 - _mean_difference(mine, everybody, FULL),
-        **{column: _mean(mine, column) for column in ("rounds", "messages", "words")},
+        **{column: mean_over_tasks(mine, column) for column in ("rounds", "messages", "words")},
         **_costs(mine),
-        "final_objective": _mean(mine.dropna(subset=["final_objective"]), "final_objective"),
-        "mean_regret": _mean_known(decided, "regret"),
-        "mean_normalised_regret": _mean_known(decided, "normalised_regret"),
-        "mean_executed_regret": _mean_known(decided, "executed_regret"),
-        "acceptance_rate": _mean(gated, "accepted"),
-        "set_size": _mean(gated, "set_size"),
-        "branches_evaluated": _mean(mine, "branches_evaluated"),
+        "final_objective": mean_over_tasks(mine.dropna(subset=["final_objective"]), "final_objective"),
+        "mean_regret": mean_known(decided, "regret"),
+        "mean_normalised_regret": mean_known(decided, "normalised_regret"),
+        "mean_executed_regret": mean_known(decided, "executed_regret"),
+        "acceptance_rate": mean_over_tasks(gated, "accepted"),
+        "set_size": mean_over_tasks(gated, "set_size"),
+        "branches_evaluated": mean_over_tasks(mine, "branches_evaluated"),
         "malformed": int(mine["malformed"].sum()),
-        "note": _note(mine),
+        "note": note_on(mine),
     }
 
 
 def _costs(mine: pd.DataFrame) -> dict[str, float]:
-    costs = {column: _mean(mine, column) for column in _COST_COLUMNS}
+    costs = {column: mean_over_tasks(mine, column) for column in _COST_COLUMNS}
     tokens = costs["committed_prompt_tokens"] + costs["committed_completion_tokens"]
-    accuracy_per_1k = 1000 * _mean(mine, "correct") / tokens if tokens > 0 else nan
+    accuracy_per_1k = 1000 * mean_over_tasks(mine, "correct") / tokens if tokens > 0 else nan
     return costs | {"accuracy_per_1k_committed_tokens": accuracy_per_1k}
 
 
@@ -109,7 +109,7 @@ def _absent_costs(table: pd.DataFrame) -> list[str]:
     return ([] if counted else list(_TOKEN_COLUMNS)) + (["counterfactual_words"] if unrecorded else [])
 
 
-def _mean(frame: pd.DataFrame, column: str) -> float:
+def mean_over_tasks(frame: pd.DataFrame, column: str) -> float:
     """The mean over tasks of each task's mean; NaN where there is nothing, or where one value is missing."""
     values = frame[column].to_numpy(dtype=float)
     if not len(values) or np.isnan(values).any():
@@ -117,31 +117,32 @@ def _mean(frame: pd.DataFrame, column: str) -> float:
     return float(task_means(values, _tasks(frame)).mean())
 
 
-def _mean_known(frame: pd.DataFrame, column: str) -> float:
+def mean_known(frame: pd.DataFrame, column: str) -> float:
     """The same over the lines that have a value: regret exists only where branches were compared."""
-    return _mean(frame.dropna(subset=[column]), column)
+    return mean_over_tasks(frame.dropna(subset=[column]), column)
 
 
 def _tasks(frame: pd.DataFrame) -> npt.NDArray[np.str_]:
     return frame["task"].to_numpy(dtype=str)
 
 
-def _interval(name: str, frame: pd.DataFrame, column: str, method: Method = "percentile") -> dict[str, float]:
-    """A mean with its interval; where there are few tasks, `_note` says so instead of a warning."""
+def interval(name: str, frame: pd.DataFrame, column: str, method: Method = "percentile") -> dict[str, float]:
+    """A mean with its interval; where there are few tasks, `note_on` says so instead of a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewTasks)
         found = clustered(frame[column].to_numpy(dtype=float), _tasks(frame), method=method)
     return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
-def _note(frame: pd.DataFrame) -> str:
+def note_on(frame: pd.DataFrame) -> str:
+    """What a reader must know of an interval over these lines; empty where there is nothing."""
     n_tasks = frame["task"].nunique()
     return f"only {n_tasks} tasks" if n_tasks < FEW_TASKS else ""
 
 
 def _mean_difference(mine: pd.DataFrame, everybody: pd.DataFrame, reference: str) -> float:
     """Task accuracy minus the reference's, over the (task, seed) both have; NaN where they share none."""
-    return _mean(_pairs(mine, everybody[everybody["condition"] == reference]), "correct_change")
+    return mean_over_tasks(_pairs(mine, everybody[everybody["condition"] == reference]), "correct_change")
 
 
 def _pairs(mine: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
@@ -182,9 +183,9 @@ def _paired_row(pairs: pd.DataFrame, column: str, unpaired: int) -> dict[str, An
         "n_tasks": pairs["task"].nunique(),
         "n_pairs": len(pairs),
         "unpaired": unpaired,
-        **_interval("difference", pairs, change),
+        **interval("difference", pairs, change),
         "p_value": t_test(task_means(pairs[change].to_numpy(dtype=float), _tasks(pairs))),
-        "note": _note(pairs),
+        "note": note_on(pairs),
     }
 
 
@@ -204,16 +205,16 @@ def _gate_row(name: str, frames: Frames) -> dict[str, object]:
     return {
         "controller": name,
         "n_pairs": len(pairs),
-        "task_accuracy": _mean(plain, "correct"),
-        "task_accuracy_gate": _mean(gated, "correct"),
-        **(_interval("difference", pairs, "correct_change") if len(pairs) else {}),
-        "rounds": _mean(plain, "rounds"),
-        "rounds_gate": _mean(gated, "rounds"),
-        "executed_regret": _mean_known(free, "executed_regret"),
-        "executed_regret_gate": _mean_known(held, "executed_regret"),
-        "acceptance_rate": _mean(held, "accepted"),
-        "replaced": _mean(held, "replaced"),
-        "set_size": _mean(held, "set_size"),
+        "task_accuracy": mean_over_tasks(plain, "correct"),
+        "task_accuracy_gate": mean_over_tasks(gated, "correct"),
+        **(interval("difference", pairs, "correct_change") if len(pairs) else {}),
+        "rounds": mean_over_tasks(plain, "rounds"),
+        "rounds_gate": mean_over_tasks(gated, "rounds"),
+        "executed_regret": mean_known(free, "executed_regret"),
+        "executed_regret_gate": mean_known(held, "executed_regret"),
+        "acceptance_rate": mean_over_tasks(held, "accepted"),
+        "replaced": mean_over_tasks(held, "replaced"),
+        "set_size": mean_over_tasks(held, "set_size"),
     }
 
 
@@ -229,9 +230,9 @@ def regret_by_round(frames: Frames) -> pd.DataFrame:
                     "condition": name,
                     "round": number,
                     "n": len(here),
-                    **_interval("mean_regret", here, "regret", "t"),
-                    "mean_normalised_regret": _mean(here, "normalised_regret"),
-                    "mean_executed_regret": _mean_known(here, "executed_regret"),
+                    **interval("mean_regret", here, "regret", "t"),
+                    "mean_normalised_regret": mean_over_tasks(here, "normalised_regret"),
+                    "mean_executed_regret": mean_known(here, "executed_regret"),
                 }
             )
     return pd.DataFrame(rows)
@@ -252,7 +253,7 @@ def position_baselines(frames: Frames) -> pd.DataFrame:
             {
                 "baseline": name,
                 "n_tasks": len(episodes),
-                **_interval("task_accuracy", episodes.assign(scored=rule(episodes)), "scored"),
+                **interval("task_accuracy", episodes.assign(scored=rule(episodes)), "scored"),
             }
             for name, rule in answers.items()
         ]

@@ -1,0 +1,168 @@
+"""The comparisons a study was made for: its contrasts, the spread over draws of the training tasks, what more
+tasks would show, and what accuracy cost. Pure functions from frames to tables, as in `tables`.
+
+A condition held for several draws (`name#0`, `name#1`, …) enters a contrast as the mean over its draws of each
+(task, seed); how much the draws differ is a table of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite, nan
+
+import numpy as np
+import pandas as pd
+
+from sim.config import DRAW_MARK
+from sim.report.frames import Frames
+from sim.report.tables import interval, mean_known, mean_over_tasks, note_on, sorted_conditions
+from sim.studies.intervals import holm, t_test, task_means
+from sim.studies.power import detectable_gap, tasks_needed, variance_components
+
+GAP = 0.05
+"""The gap in task accuracy that the table of power is about."""
+_KEY = ["task", "seed"]
+_MEANS = ("correct", "vote_accuracy", "rounds")
+
+Pairs = Mapping[str, Sequence[str]]
+"""Label -> (condition, the one it is compared with)."""
+
+
+def contrasts(frames: Frames, pairs: Pairs) -> pd.DataFrame:
+    """One row per contrast: paired differences in task and vote accuracy, with p-values corrected by Holm over
+    the table; and, where branches were compared, the change in J per intervention and normalised regret.
+
+    Final objectives are not compared: under other termination rules they mean something else (METHOD 11).
+    """
+    rows = [
+        found
+        for label, (name, reference) in pairs.items()
+        if (found := _contrast(frames, label, name, reference))
+    ]
+    adjusted = holm([row["p_value"] for row in rows])
+    return pd.DataFrame(
+        [row | {"p_holm": p, "note": row["note"]} for row, p in zip(rows, adjusted, strict=True)]
+    )
+
+
+def _contrast(frames: Frames, label: str, name: str, reference: str) -> dict[str, float | str | int]:
+    """One row; empty where either condition was not held."""
+    mine, theirs = _over_draws(frames.episodes, name), _over_draws(frames.episodes, reference)
+    pairs = _paired(mine, theirs)
+    if not len(pairs):
+        return {}
+    change = pairs["correct_change"].to_numpy(dtype=float)
+    return {
+        "contrast": label,
+        "condition": name,
+        "reference": reference,
+        "n_tasks": pairs["task"].nunique(),
+        "n_pairs": len(pairs),
+        "unpaired": len(mine) + len(theirs) - 2 * len(pairs),
+        "task_accuracy": mean_over_tasks(pairs, "correct"),
+        "reference_task_accuracy": mean_over_tasks(pairs, "correct_reference"),
+        **interval("difference", pairs, "correct_change"),
+        "p_value": t_test(task_means(change, pairs["task"].to_numpy(dtype=str))),
+        **interval("vote_accuracy_difference", pairs, "vote_accuracy_change"),
+        "rounds_difference": mean_over_tasks(pairs, "rounds_change"),
+        **_of_decisions(frames.decisions, name, ""),
+        **_of_decisions(frames.decisions, reference, "reference_"),
+        "note": note_on(pairs),
+    }
+
+
+def _of_decisions(decisions: pd.DataFrame, name: str, prefix: str) -> dict[str, float]:
+    mine = decisions[_named(decisions, name)]
+    return {
+        f"{prefix}objective_change": mean_known(mine, "objective_change"),
+        f"{prefix}mean_normalised_regret": mean_known(mine, "normalised_regret"),
+    }
+
+
+def _named(frame: pd.DataFrame, name: str) -> pd.Series:
+    """Which lines belong to a condition, whatever the draw."""
+    return (frame["condition"] == name) | frame["condition"].str.startswith(name + DRAW_MARK)
+
+
+def _over_draws(episodes: pd.DataFrame, name: str) -> pd.DataFrame:
+    """A condition's outcome per (task, seed), averaged over its draws."""
+    mine = episodes[_named(episodes, name)]
+    return mine.astype({"correct": float}).groupby(_KEY, as_index=False, sort=True)[list(_MEANS)].mean()
+
+
+def _paired(mine: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
+    pairs = mine.merge(reference, on=_KEY, suffixes=("", "_reference"))
+    changes = {f"{column}_change": pairs[column] - pairs[f"{column}_reference"] for column in _MEANS}
+    return pairs.assign(**changes)
+
+
+def draws(frames: Frames) -> pd.DataFrame:
+    """One row per condition held for several draws of its training tasks: the mean with its interval over
+    tasks, and beside it the spread of the draws' own accuracies."""
+    names = {name.partition(DRAW_MARK)[0] for name in frames.episodes["condition"] if DRAW_MARK in name}
+    return pd.DataFrame([_spread(frames.episodes, name) for name in sorted_conditions(names)])
+
+
+def _spread(episodes: pd.DataFrame, name: str) -> dict[str, float | str | int]:
+    mine = episodes[_named(episodes, name)]
+    accuracies = np.array([mean_over_tasks(part, "correct") for _, part in mine.groupby("condition")])
+    pooled = _over_draws(episodes, name)
+    return {
+        "condition": name,
+        "draws": len(accuracies),
+        "n_tasks": pooled["task"].nunique(),
+        **interval("task_accuracy", pooled, "correct"),
+        "sd_over_draws": float(accuracies.std(ddof=1)) if len(accuracies) > 1 else nan,
+        "lowest_draw": float(accuracies.min()),
+        "highest_draw": float(accuracies.max()),
+        "note": note_on(pooled),
+    }
+
+
+def power(frames: Frames, pairs: Pairs) -> pd.DataFrame:
+    """One row per contrast held over two seeds or more: how its difference varies between and within tasks, the
+    gap that this design sees with power 0.8, and the tasks it takes to see a gap of 0.05, by seeds per task."""
+    rows = []
+    for label, (name, reference) in pairs.items():
+        found = _paired(_over_draws(frames.episodes, name), _over_draws(frames.episodes, reference))
+        if len(found) > found["task"].nunique() >= 2:
+            rows.append({"contrast": label, **_power_row(found)})
+    return pd.DataFrame(rows)
+
+
+def _power_row(pairs: pd.DataFrame) -> dict[str, float]:
+    tasks = pairs["task"].nunique()
+    seeds = max(1, round(len(pairs) / tasks))
+    between, within = variance_components(pairs["correct_change"], pairs["task"].to_numpy(dtype=str))
+    return {
+        "n_tasks": tasks,
+        "seeds": seeds,
+        "sd_between_tasks": between,
+        "sd_within_tasks": within,
+        "detectable_gap": detectable_gap(tasks, seeds, between, within),
+        **{f"tasks_for_{GAP}_at_{m}_seeds": tasks_needed(GAP, m, between, within) for m in (1, 5, 20)},
+    }
+
+
+def efficiency(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """What accuracy cost in communication: the columns of the accuracy table that say so, and accuracy per
+    message."""
+    if not len(accuracy):
+        return pd.DataFrame()
+    wanted = (
+        "condition", "n_tasks", "task_accuracy", "rounds", "messages", "words", "committed_prompt_tokens",
+        "committed_completion_tokens", "counterfactual_prompt_tokens", "counterfactual_completion_tokens",
+        "branches_evaluated", "accuracy_per_1k_committed_tokens", "note",
+    )  # fmt: skip
+    table = accuracy[[column for column in wanted if column in accuracy]].copy()
+    table.insert(
+        len(table.columns) - 1, "accuracy_per_message", _ratio(table["task_accuracy"], table["messages"])
+    )
+    return table
+
+
+def _ratio(value: pd.Series, per: pd.Series) -> list[float]:
+    return [
+        float(a / b) if isfinite(b) and b > 0 else nan
+        for a, b in zip(value.tolist(), per.tolist(), strict=True)
+    ]
