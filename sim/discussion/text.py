@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from sim.arrays import Floats
+from sim.arrays import Bools, Floats
 
 _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _STOP_RANK = 150
@@ -81,24 +81,25 @@ def _mass(words: dict[str, float], others: Container[str]) -> float:
     return sum(idf for word, idf in words.items() if word in others)
 
 
-def first_novelty(base: Sequence[str], clues: Sequence[str]) -> Floats:
-    """ν (M,) of each clue when it is said verbatim and only the `base` texts are known."""
+def fresh_words(base: Sequence[str], clues: Sequence[str]) -> tuple[Floats, Bools]:
+    """The words of each clue that the `base` texts do not hold: their shares of the clue's idf mass (M, W), and
+    which clues hold each of them (M, W, M). A clue with fewer such words than W has zeros at the end.
+
+    ν of a clue said verbatim is the sum of its shares over the words that no clue said before it holds.
+    """
     known = vocabulary(base)
-    return np.array([novelty(clue, known) for clue in clues])
+    words = [content_words(clue) for clue in clues]
+    fresh = [[word for word in found if word not in known] for found in words]
+    width = max(map(len, fresh), default=0)
+    shares, held = np.zeros((len(clues), width)), np.zeros((len(clues), width, len(clues)), bool)
+    for i, (found, new) in enumerate(zip(words, fresh, strict=True)):
+        total = sum(found.values())
+        shares[i, : len(new)] = [found[word] / total for word in new]
+        for place, word in enumerate(new):
+            held[i, place] = [word in other for other in words]
+    return shares, held
 
 
-def pair_overlap(base: Sequence[str], clues: Sequence[str]) -> tuple[Floats, Floats]:
-    """Two tables (M, M) over pairs (clue, other): the idf share of the clue found in the other, and the part
-    of that share that the `base` texts do not already hold."""
-    known = vocabulary(base)
-    size = len(clues)
-    whole, fresh = np.ones((size, size)), np.zeros((size, size))
-    for i, clue in enumerate(clues):
-        words = content_words(clue)
-        total = sum(words.values())
-        for j, other in enumerate(clues):
-            if total:
-                common = content_words(other)
-                whole[i, j] = _mass(words, common) / total
-                fresh[i, j] = _mass(words, common.keys() - known) / total
-    return whole, fresh
+def pair_overlap(clues: Sequence[str]) -> Floats:
+    """ρ (M, M) of each clue, said verbatim, with each other clue alone."""
+    return np.array([[overlap(clue, [other]) for other in clues] for clue in clues])

@@ -19,7 +19,7 @@ from sim.discussion.actions import CHALLENGE, CLARIFY, VOTE, Candidates
 from sim.discussion.beliefs import leader
 from sim.discussion.ending import Votes, default_horizon
 from sim.discussion.public import PublicView, Utterance, advance, opening
-from sim.discussion.text import first_novelty, pair_overlap
+from sim.discussion.text import fresh_words, pair_overlap
 from sim.errors import UserError
 from sim.randomness import fold, keys, normal, uniform
 from sim.worlds.protocol import Episodes
@@ -27,6 +27,9 @@ from sim.worlds.protocol import Episodes
 _NO_STATEMENT = -1
 _MENTION_PENALTY = 0.3
 _NOT_KNOWN = -9e9
+_SHARES = ("miss", "speed", "uptake", "contrary_discount", "forgetting", "clarify_refresh", "comply", "words")
+_LARGEST = 100.0
+"""No log-odds, spread or factor of METHOD 9 comes near it; beyond it exponentials overflow."""
 
 
 class Cognition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,22 +55,33 @@ class Cognition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: tuple[float, float, float, float] = (1.0, 1.0, 0.8, 0.55)
 
     def __post_init__(self) -> None:
-        for name in ("miss", "speed", "uptake", "contrary_discount", "forgetting", "clarify_refresh"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"world.cognition.{name} is {getattr(self, name)}; it must lie in [0, 1]")
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            numbers = value if isinstance(value, tuple) else (value,)
+            limit = 1.0 if name in _SHARES else _LARGEST
+            if not all(0 <= number <= limit for number in numbers):
+                raise UserError(f"world.cognition.{name} is {value}; it must lie in [0, {limit:g}]")
 
 
 @dataclass(frozen=True)
 class Cohort:
     """What never changes in a batch: perceived evidence (B, N, M, K), identities (B,), and for tasks with
-    texts the novelty (B, M) and overlap tables (B, M, M) of their clues."""
+    texts the tables of their clues' words, or None."""
 
     n_shared: int
     perceived: Floats
     key: Words
-    first_novelty: Floats | None
-    overlap: Floats | None
-    fresh_overlap: Floats | None
+    text: ClueWords | None
+
+
+@dataclass(frozen=True)
+class ClueWords:
+    """What novelty and overlap of a clue follow from: `overlap` (B, M, M) with each other clue, `shares`
+    (B, M, W) of its fresh words and `held` (B, M, W, M), which clues hold them (sim.discussion.text)."""
+
+    overlap: Floats
+    shares: Floats
+    held: Bools
 
 
 @dataclass(frozen=True)
@@ -194,8 +208,8 @@ class CognitiveWorld:
         noise = normal(keys("perception", episodes.key), int(np.prod(shape[1:]))).reshape(shape)
         perceived = evidence + self.cognition.sd_agent * noise
         perceived -= perceived.mean(-1, keepdims=True)
-        first, whole, fresh = _text_tables(episodes) if self.measured_text else (None, None, None)
-        return Cohort(tasks[0].n_shared, perceived, episodes.key, first, whole, fresh)
+        text = _clue_words(episodes) if self.measured_text else None
+        return Cohort(tasks[0].n_shared, perceived, episodes.key, text)
 
     def _wake(self, cohort: Cohort, full_information: bool) -> Minds:
         size, n_agents, n_clues, n_options = cohort.perceived.shape
@@ -309,14 +323,15 @@ class CognitiveWorld:
     def _measure(self, state: CognitiveState, turn: _Turn, key: Words) -> tuple[Floats, Floats]:
         """Novelty and overlap (B, C) of each message: from the clues' texts, or drawn."""
         cohort, mentioned = state.cohort, state.minds.mentions > 0
-        if cohort.first_novelty is None or cohort.overlap is None or cohort.fresh_overlap is None:
+        if cohort.text is None:
             return self._draw_text(turn, mentioned, cohort.n_shared, key)
         source = state.source[:, None]
         earlier = mentioned[:, None]
-        stolen = np.where(earlier, cohort.fresh_overlap[source, turn.item], 0.0).max(-1)
+        known = (cohort.text.held[source, turn.item] & earlier[:, :, None]).any(-1)
+        fresh = np.where(known, 0.0, cohort.text.shares[source, turn.item])
         public = earlier | (np.arange(mentioned.shape[1]) < cohort.n_shared)
-        overlap = np.where(public, cohort.overlap[source, turn.item], 0.0).max(-1)
-        return np.maximum(0.0, cohort.first_novelty[source, turn.item] - stolen), overlap
+        overlap = np.where(public, cohort.text.overlap[source, turn.item], 0.0).max(-1)
+        return _in_order(fresh), overlap
 
     @staticmethod
     def _draw_text(turn: _Turn, mentioned: Bools, n_shared: int, key: Words) -> tuple[Floats, Floats]:
@@ -361,13 +376,29 @@ def _conformity(stated: Ints, n_options: int) -> Floats:
     return pull
 
 
-def _text_tables(episodes: Episodes) -> tuple[Floats, Floats, Floats]:
-    rows = [_clue_tables((task.description, *task.shared_information), task.clues) for task in episodes.tasks]
-    first, whole, fresh = (np.stack(column) for column in zip(*rows, strict=True))
-    return first, whole, fresh
+def _in_order(terms: Floats) -> Floats:
+    """Sum over the last axis, term by term: padding with zeros must not change its last bit."""
+    total: Floats = terms.cumsum(-1)[..., -1]
+    return total
+
+
+def _clue_words(episodes: Episodes) -> ClueWords:
+    tables = [_words_of((task.description, *task.shared_information), task.clues) for task in episodes.tasks]
+    width = max(shares.shape[1] for _, shares, _ in tables)
+    size, n_clues = len(tables), len(episodes.tasks[0].clues)
+    words = ClueWords(
+        np.zeros((size, n_clues, n_clues)),
+        np.zeros((size, n_clues, width)),
+        np.zeros((size, n_clues, width, n_clues), bool),
+    )
+    for row, (overlap, shares, held) in enumerate(tables):
+        words.overlap[row] = overlap
+        words.shares[row, :, : shares.shape[1]] = shares
+        words.held[row, :, : shares.shape[1]] = held
+    return words
 
 
 @lru_cache(maxsize=8192)
-def _clue_tables(base: tuple[str, ...], clues: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+def _words_of(base: tuple[str, ...], clues: tuple[str, ...]) -> tuple[Floats, Floats, Bools]:
     """The tables of one task; cached because every condition of a study opens the same tasks again."""
-    return first_novelty(base, clues), *pair_overlap(base, clues)
+    return pair_overlap(clues), *fresh_words(base, clues)

@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.discussion.text import content_words, first_novelty, novelty, overlap, pair_overlap, vocabulary
+from sim.discussion.text import content_words, fresh_words, novelty, overlap, pair_overlap, vocabulary
 
 CLUES = ("The tunnel to East Town is blocked by a truck.", "The dam will release water in 10 minutes.")
 WORDS = st.lists(
@@ -54,10 +55,11 @@ def test_the_last_bit_does_not_depend_on_the_process() -> None:
     """String hashes are salted per process, so nothing may be summed in the order of a set."""
     clue = "Alpha bridge costs 310 euros, floods in April, and the ferry to Bergen sails at dawn near Oslo."
     code = (
-        "from sim.discussion.text import overlap, pair_overlap, first_novelty\n"
+        "from sim.discussion.text import fresh_words, novelty, pair_overlap, vocabulary\n"
         f"clues = [{clue!r}, {CLUES[0]!r} + {clue!r}]\n"
-        "print(overlap(clues[0], clues[1:]).hex(), [t.tobytes().hex() for t in pair_overlap(CLUES, clues)])"
-    ).replace("CLUES", repr(CLUES[1:]))
+        "tables = pair_overlap(clues), *fresh_words(clues[1:], clues[:1])\n"
+        "print(novelty(clues[0], vocabulary(clues[1:])).hex(), [table.tobytes().hex() for table in tables])"
+    )
     printed = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -70,10 +72,23 @@ def test_the_last_bit_does_not_depend_on_the_process() -> None:
     assert len(printed) == 1
 
 
-def test_tables_agree_with_the_functions() -> None:
-    base = ("Choose a town.",)
-    assert first_novelty(base, CLUES)[1] == pytest.approx(novelty(CLUES[1], vocabulary(base)))
-    whole, fresh = pair_overlap(base, CLUES)
-    assert whole[0, 1] == pytest.approx(overlap(CLUES[0], [CLUES[1]]))
-    assert whole[0, 0] == pytest.approx(1)
-    assert (fresh <= whole + 1e-12).all()
+@settings(max_examples=60)
+@given(WORDS, st.lists(WORDS.filter(bool), min_size=2, max_size=5), st.data())
+def test_tables_agree_with_the_functions(base: list[str], said: list[list[str]], data: st.DataObject) -> None:
+    """Novelty from the tables is METHOD 1's, over the union of everything said, for any history."""
+    texts, clues = [" ".join(base)], [" ".join(words) for words in said]
+    shares, held = fresh_words(texts, clues)
+    clue = data.draw(st.integers(0, len(clues) - 1))
+    earlier = data.draw(st.lists(st.integers(0, len(clues) - 1), max_size=4))
+    new = ~held[clue][:, earlier].any(1)
+    heard = vocabulary([*texts, *(clues[i] for i in earlier)])
+    assert shares[clue][new].sum() == pytest.approx(novelty(clues[clue], heard), abs=1e-12)
+    for other in range(len(clues)):
+        assert pair_overlap(clues)[clue, other] == overlap(clues[clue], [clues[other]])
+
+
+def test_a_clue_without_content_is_never_new_and_overlaps_everything() -> None:
+    shares, held = fresh_words(("Choose.",), ("I do.", CLUES[0]))
+    assert shares[0].sum() == 0
+    assert not held[0].any()
+    np.testing.assert_array_equal(pair_overlap(("I do.", CLUES[0]))[0], [1, 1])
