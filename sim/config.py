@@ -21,6 +21,7 @@ from sim.worlds.language import LanguageSettings
 
 BASELINES = ("hidden_pre", "hidden_post", "full_info")
 GATE_SUFFIX = "+gate"
+SCREEN_SUFFIX = "+screen"
 DRAW_MARK = "#"
 LEARNED = ("mlp", "mlp_vote")
 Fold = Literal["train", "pilot", "calibration", "test"]
@@ -59,6 +60,7 @@ class SplitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pilot: int | float
     calibration: int | float
     test: int | float
+    screening: int | float = 0
     seed: int = 0
     swap: bool = False
     """Calibration and test fold trade places: two runs then calibrate each other's half (METHOD 8)."""
@@ -121,6 +123,21 @@ class ConformalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
             raise UserError(f"conformal.alpha is {self.alpha}; the miscoverage level must lie in (0, 1)")
+
+
+class ScreeningConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Screened certification (METHOD 7): how often a pruned branch may matter, and how that is calibrated."""
+
+    alpha_s: float = 0.01
+    band: Literal["procedure", "union"] = "procedure"
+    audit_fraction: float = 0.1
+    """Share of the decisions that are evaluated in full all the same, to observe coverage."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha_s < 1:
+            raise UserError(f"screening.alpha_s is {self.alpha_s}; it must lie in (0, 1), well below alpha")
+        if not 0 <= self.audit_fraction <= 1:
+            raise UserError(f"screening.audit_fraction is {self.audit_fraction}; it must lie in [0, 1]")
 
 
 class ExplorationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -219,6 +236,8 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     test_seeds: tuple[int, ...]
     conditions: tuple[str, ...]
     certified: tuple[str, ...]
+    screened: tuple[str, ...] = ()
+    screening: ScreeningConfig = ScreeningConfig()
     variants: dict[str, Variant] = msgspec.field(default_factory=dict)
     contrasts: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     """Paired comparisons to tabulate: label -> (condition, the one it is compared with)."""
@@ -244,13 +263,14 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             values = getattr(self, field)
             if len(set(values)) < len(values):
                 raise UserError(f"{field} is {list(values)}; every entry may stand there once")
+        self._check_screened()
         stray = [name for name in self.certified if name not in self.conditions]
         if stray:
             raise UserError(f"certified names {stray[0]!r}, which is not among conditions; add it there too")
         if not self.conditions or not self.test_seeds:
             raise UserError("conditions and test_seeds must each name at least one")
         for name in self.conditions:
-            if any(mark in name for mark in (GATE_SUFFIX, DRAW_MARK, "/")):
+            if any(mark in name for mark in (GATE_SUFFIX, SCREEN_SUFFIX, DRAW_MARK, "/")):
                 raise UserError(
                     f"conditions names {name!r}; '+gate', '#' and '/' stand for something in a name"
                 )
@@ -283,6 +303,20 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"{name!r} has gate 'sample' with conformal.mode {self.conformal.mode!r}; it needs one of "
                     + ", ".join(SAMPLED_MODES)
                 )
+
+    def _check_screened(self) -> None:
+        for name in self.screened:
+            if name not in self.certified:
+                raise UserError(f"screened names {name!r}, which is not among certified; add it there too")
+            if self.variant(name).controller in ("greedy", "best_of_4_free"):
+                raise UserError(f"screened names {name!r}, which needs every branch evaluated; leave it out")
+            if self.gate_of(name) != "replace" or self.conformal.mode == "audit":
+                raise UserError(f"screened names {name!r}, whose gate does not replace by the best branch")
+        if self.screened and self.screening.alpha_s >= self.conformal.alpha:
+            raise UserError(
+                f"screening.alpha_s is {self.screening.alpha_s}; accepting blindly gives alpha = "
+                f"{self.conformal.alpha} already, so it must lie well below"
+            )
 
     def variant(self, condition: str) -> Variant:
         """What a condition runs: its entry in `variants`, else the controller of that name. A draw of a

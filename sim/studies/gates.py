@@ -14,6 +14,7 @@ from sim.arrays import Floats
 from sim.config import GateKind
 from sim.discussion.public import PublicView
 from sim.randomness import keys, uniform
+from sim.studies.screening import ScreenedGate
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,10 @@ class SetSampling:
         return SamplingGate(self.thresholds, dice)
 
 
-AnyGate: TypeAlias = Gate | SetSampling
+AnyGate: TypeAlias = Gate | SetSampling | ScreenedGate
 
 
-def gate_at(gate: AnyGate, view: PublicView) -> Gate:
+def gate_at(gate: Gate | SetSampling, view: PublicView) -> Gate:
     """The gate to ask about the decisions of these discussions."""
     return gate.at(view) if isinstance(gate, SetSampling) else gate
 

@@ -81,6 +81,15 @@ def resumed_run(
     Raises UserError if an override (`overridden`: key -> value) says something else than what was run.
     """
     stored = read_config(directory)
+    check_unchanged(directory, stored, overridden)
+    config = parse(stored)
+    if not (directory / TASKS).exists():
+        write_tasks(directory / TASKS, _checked_tasks(config, check))
+    return directory, msgspec.structs.replace(config, resume=str(directory), progress=data["progress"])
+
+
+def check_unchanged(directory: Path, stored: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
+    """Raise UserError naming an override that says something else than what was run."""
     for key, value in overridden.items():
         kept = _lookup(stored, key)
         if kept != value:
@@ -88,10 +97,6 @@ def resumed_run(
                 f"{directory}: was run with {key}={kept!r}, not {value!r}; resume without that override, or "
                 "start a new run"
             )
-    config = parse(stored)
-    if not (directory / TASKS).exists():
-        write_tasks(directory / TASKS, _checked_tasks(config, check))
-    return directory, msgspec.structs.replace(config, resume=str(directory), progress=data["progress"])
 
 
 def _lookup(data: Any, key: str) -> Any:

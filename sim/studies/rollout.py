@@ -17,11 +17,13 @@ from controllers.protocol import BEST, Controller, ProposalFailure
 from sim.arrays import Bools, Floats, Ints, take
 from sim.discussion.actions import Candidates, Menu, settle
 from sim.discussion.ending import Votes
+from sim.discussion.inputs import state_vector
 from sim.discussion.objective import Objective, one_step_regret
 from sim.discussion.public import PublicView, digest
 from sim.discussion.routing import Router, candidates
 from sim.discussion.state import Features, observe, signals
 from sim.studies.gates import AnyGate, gate_at
+from sim.studies.screening import ScreenedGate, decide_screened, evaluate_screened
 from sim.worlds.protocol import Episodes, World, WorldFailure
 
 S = TypeVar("S")
@@ -141,12 +143,26 @@ async def decide_round(world: World[S], state: S, policy: Policy, running: Ints)
     proposal, malformed = settle(np.where(proposed == BEST, options.actions[:, 0], proposed), options)
     if not policy.exhaustive:
         options, proposal = only(options, proposal), np.zeros_like(proposal)
-    branches = await world.branch(state, options)
-    objectives = policy.objective(signals(world.view(branches))).reshape(options.actions.shape)
-    regrets = one_step_regret(objectives, options.admissible)
-    proposal = np.where(proposed == BEST, regrets.argmin(1), proposal)
-    gate = gate_at(policy.gate, view)
-    decision = gate.accept(round_of(view), proposal, regrets, options.admissible)
+    t = round_of(view)
+    if isinstance(policy.gate, ScreenedGate):
+        given = policy.gate.problem(t, proposal, state_vector(view, features, options), options)
+        branches, objectives, evaluated = await evaluate_screened(
+            world,
+            state,
+            lambda seen: policy.objective(signals(seen)),
+            options,
+            given,
+            policy.gate.audited(view),
+        )
+        options = replace(options, admissible=evaluated)
+        decision = decide_screened(policy.gate, t, given, objectives, evaluated)
+        regrets = one_step_regret(objectives, evaluated)
+    else:
+        branches = await world.branch(state, options)
+        objectives = policy.objective(signals(world.view(branches))).reshape(options.actions.shape)
+        regrets = one_step_regret(objectives, options.admissible)
+        proposal = np.where(proposed == BEST, regrets.argmin(1), proposal)
+        decision = gate_at(policy.gate, view).accept(t, proposal, regrets, options.admissible)
     step = Step(
         running=running,
         view=view,

@@ -37,8 +37,10 @@ from sim.studies.conditions import (
 from sim.studies.learners import CONTROLLER, Lesson, all_lessons, explored_tasks, is_learned, lessons
 from sim.studies.progress import Reporter
 from sim.studies.rollout import Policy
+from sim.studies.screen_stage import SCREENS, fit_band, read_bands, screened, write_bands
 from sim.studies.study import Study, Tasks, Work, fold, hold
 from sim.studies.tree import with_tree_horizon
+from sim.tasks import one_per_family
 from sim.worlds.protocol import Episodes
 
 if TYPE_CHECKING:
@@ -199,6 +201,31 @@ async def calibrate_all(study: Study, report: Reporter) -> None:
             write_json(study.directory / THRESHOLDS, {key: item.to_dict() for key, item in found.items()})
 
 
+async def screen_all(study: Study, report: Reporter) -> None:
+    """Bands of every screened condition, kept in screens.json as each is found."""
+    found, thresholds = read_bands(study.directory), read_thresholds(study.directory)
+    missing = [name for name in study.config.screened if name not in found]
+    explored_branches = study.decisions(EXPLORE) if missing else []
+    total = len(one_per_family(fold(study, "screening"), 0)) if missing else 0
+    with report.stage("screen", total * len(missing)) as advance:
+        for name in missing:
+            policy = controlled(study.config, name, controller_of(study, name))
+            found[name] = await fit_band(study, policy, thresholds[name], explored_branches, advance)
+            write_bands(study.directory, found)
+
+
+def screen_policy(study: Study, policy: Policy, found: dict[str, Thresholds]) -> Policy:
+    """The condition `X+screen`; UserError if its band or thresholds are missing or do not fit it."""
+    gate_policy(study, policy, found)
+    bands = read_bands(source_run(study))
+    if policy.name not in bands:
+        raise UserError(
+            f"{source_run(study) / SCREENS}: no band for {policy.name!r}; run the calibrate stage first"
+        )
+    fraction = study.config.screening.audit_fraction
+    return screened(policy, found[policy.name], bands[policy.name], fraction)
+
+
 def read_thresholds(directory: Path) -> dict[str, Thresholds]:
     """The thresholds of a run by condition; empty before calibration."""
     path = directory / THRESHOLDS
@@ -238,6 +265,8 @@ def evaluation(study: Study) -> list[Work]:
             work.append(Work(EVALUATE, policy, part.tasks, seeds))
             if name in study.config.certified:
                 work.append(Work(EVALUATE, gate_policy(study, policy, found), part.tasks, seeds))
+            if name in study.config.screened:
+                work.append(Work(EVALUATE, screen_policy(study, policy, found), part.tasks, seeds))
     return work
 
 

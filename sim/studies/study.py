@@ -84,10 +84,10 @@ class Work:
 
 
 def make_folds(tasks: Sequence[HiddenProfileTask], config: StudyConfig) -> dict[str, Tasks]:
-    """The train, pilot, calibration and test folds, disjoint by task family; one of size 0 is left out."""
+    """The folds of the split, disjoint by task family; one of size 0 is left out."""
     split = config.split
     last = ("test", "calibration") if split.swap else ("calibration", "test")
-    shares = {name: getattr(split, name) for name in ("train", "pilot", *last)}
+    shares = {name: getattr(split, name) for name in ("train", "pilot", *last, "screening")}
     return split_by_family(tasks, {name: share for name, share in shares.items() if share}, split.seed)
 
 

@@ -11,14 +11,20 @@ from sim.config import StudyConfig, parse
 from sim.errors import UserError
 from sim.records.run_dir import tracked
 from sim.records.store import RunStore
+from sim.studies.arms import has_arms, run_arms
 from sim.studies.opening import make_tasks, new_run, opened, resumed_run
 from sim.studies.progress import Reporter
-from sim.studies.stages import calibrate_all, evaluate, explore, train
+from sim.studies.stages import calibrate_all, evaluate, explore, screen_all, train
 from sim.tasks import write_tasks
 
 
 def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: tuple[str, ...]) -> Path:
-    """Run some stages in a new run directory, or in the one named by `resume`; returns the directory."""
+    """Run some stages in a new run directory, or in the one named by `resume`; returns the directory.
+
+    A study of several arms runs them all, each in a directory of its own below.
+    """
+    if has_arms(data):
+        return _run_arms(data, overridden, stages)
 
     def check(config: StudyConfig) -> None:
         check_prerequisites(config, stages)
@@ -31,6 +37,20 @@ def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: t
         asyncio.run(_held(directory, config, stages, store))
         if "report" in stages:
             _report(directory, config)
+    return directory
+
+
+def _run_arms(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: tuple[str, ...]) -> Path:
+    def run(arm: Mapping[str, Any], part: tuple[str, ...]) -> None:
+        run_stages(arm, {}, part)
+
+    directory = run_arms(data, overridden, stages, run)
+    if "report" in stages:
+        from sim.report.build import report_arms
+        from sim.report.terminal import print_comparison
+
+        report_arms(directory)
+        print_comparison(directory)
     return directory
 
 
@@ -61,12 +81,14 @@ def needed_folds(config: StudyConfig, stages: tuple[str, ...]) -> list[str]:
     needed: list[str] = list(config.exploration.folds) if explores(config, stages) else []
     if config.certified and "calibrate" in stages:
         needed += ["pilot", "calibration"] if config.conformal.mode == "pilot" else ["calibration"]
+        needed += ["screening"] if config.screened else []
     return needed + (["test"] if "evaluate" in stages else [])
 
 
 def explores(config: StudyConfig, stages: tuple[str, ...]) -> bool:
     """Whether to explore: something is to be trained, or it is asked for by itself."""
-    return "explore" in stages and (bool(config.trained) or "train" not in stages)
+    needed = bool(config.trained) or bool(config.screened)
+    return "explore" in stages and (needed or "train" not in stages)
 
 
 def write_task_file(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
@@ -90,6 +112,8 @@ async def _held(directory: Path, config: StudyConfig, stages: tuple[str, ...], s
             train(study, report)
         if "calibrate" in stages and config.certified:
             await calibrate_all(study, report)
+            if config.screened:
+                await screen_all(study, report)
         if "evaluate" in stages:
             await evaluate(study, report)
 

@@ -274,3 +274,29 @@ def test_variants_are_conditions_of_their_own(config: Config, tmp_path: Path) ->
 def test_rows_are_plain_json(finished: Path) -> None:
     first = json.loads((finished / "episodes.jsonl").read_text().splitlines()[0])
     assert {"stage", "condition", "task", "seed", "decision", "answer"} <= first.keys()
+
+
+def test_screened_conditions_run_beside_their_gate(config: Config, tmp_path: Path) -> None:
+    sizes = (
+        "task.count=260",
+        "split.screening=160",
+        "screening.alpha_s=0.05",
+        "screening.audit_fraction=0.0",
+    )
+    chosen = ("conditions=[rules]", "certified=[rules]", "screened=[rules]")
+    run = run_stages(config(tmp_path, *chosen, *sizes), {}, ALL)
+    rows = [
+        row
+        for row in read_rows(run, DecisionRow)
+        if row.condition == "rules+screen" and row.stage == "evaluate"
+    ]
+    assert rows
+    assert all(row.objectives[row.executed] is not None for row in rows)
+    evaluated = sum(value is not None for row in rows for value in row.objectives)
+    assert evaluated < 4 * len(rows)
+    families = {row.family for row in read_rows(run, EpisodeRow) if row.stage.startswith("screen-")}
+    assert len(families) == 160
+    with pytest.raises(UserError, match="greedy', which needs every branch"):
+        run_stages(
+            config(tmp_path, "conditions=[greedy]", "certified=[greedy]", "screened=[greedy]"), {}, ALL
+        )
