@@ -28,6 +28,8 @@ CONFIG = "config.yaml"
 STATUS = "status.json"
 RUNNING, FINISHED, FAILED, INTERRUPTED, UNKNOWN = "running", "finished", "failed", "interrupted", "unknown"
 PROVENANCE = "provenance.json"
+ARMS = "arms"
+"""Where the runs of a study of several arms lie, below its directory."""
 _PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm", "msgspec", "pandas", "hydra-core")
 
 

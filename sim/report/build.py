@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from sim.errors import UserError
-from sim.records.run_dir import write_text
+from sim.records.run_dir import ARMS, CONFIG, read_config, write_text
 from sim.report import contrasts, coverage, tables
 from sim.report.across import across
 from sim.report.figures import FIGURES, save_figure
@@ -21,7 +21,8 @@ from sim.report.page import PageRun, render_page
 from sim.report.source import Curves, Run, Status, read_run, read_status
 
 UNREADABLE = "unreadable"
-_NOT_SETTINGS = ("notice", "output", "resume", "progress")
+_NOT_SETTINGS = ("notice", "output", "resume", "progress", "conditions")
+_NOT_SETTINGS_BELOW = ("contrasts.", "variants.")
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,18 @@ def compare(run_dirs: Sequence[str | Path], output: str | Path) -> ReportPaths:
     return ReportPaths(directory, written, {}, directory / "report.html")
 
 
+def report_arms(directory: str | Path) -> ReportPaths:
+    """Write the report across the arms of a study into its directory."""
+    return compare(arm_directories(directory), directory)
+
+
+def arm_directories(directory: str | Path) -> list[Path]:
+    """The runs that are the arms of a study, in its order; none for an ordinary run."""
+    path = Path(directory)
+    arms = read_config(path).get("arms") if (path / CONFIG).exists() else None
+    return [path / ARMS / name for name in arms or ()]
+
+
 def comparison_tables(runs: Sequence[PageRun], broken: Mapping[str, Status]) -> dict[str, pd.DataFrame]:
     """`cells`: every run with its state, settings and traceback; one wide table per accuracy, a column per
     run; `summary`: means over runs, and how many runs reach their own full_info; and those of `across`."""
@@ -115,7 +128,11 @@ def run_names(directories: Sequence[Path]) -> list[str]:
 def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
     """For each run, the flat config entries in which the runs differ."""
     flat = {
-        name: {key: value for key, value in _flatten(config) if key not in _NOT_SETTINGS}
+        name: {
+            key: value
+            for key, value in _flatten(config)
+            if key not in _NOT_SETTINGS and not key.startswith(_NOT_SETTINGS_BELOW)
+        }
         for name, config in configs.items()
     }
     keys = sorted({key for entries in flat.values() for key in entries})

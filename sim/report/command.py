@@ -13,12 +13,13 @@ from pathlib import Path
 
 from sim.errors import UserError
 from sim.records.run_dir import CONFIG, STATUS
-from sim.report.build import build_report, compare
+from sim.report.build import arm_directories, build_report, compare, report_arms
 from sim.report.terminal import list_runs, print_comparison, print_report, print_runs
 
 _HELP = """\
 examples:
   report.py runs/quickstart-3f2a...       tables, figures and report.html into that run
+  report.py runs/ablation-...             a study of several arms: tables across them
   report.py runs/a-... runs/b-...         the two side by side, into runs/comparison
   report.py runs --output sweep-report    every run below runs/, failed ones with their traceback
   report.py --list runs                   every run below runs/ with its state; nothing is written
@@ -56,12 +57,20 @@ def _report(paths: list[Path], output: Path | None, only_list: bool) -> None:
         return
     runs = [run for path in paths for run in ([path] if path not in folders else _below(path))]
     if len(paths) == 1 and not folders:
-        build_report(paths[0])
-        print_report(paths[0])
+        _report_one(paths[0])
         return
     target = output or (paths[0] if folders else paths[0].parent) / "comparison"
     compare(runs, target)
     print_comparison(target)
+
+
+def _report_one(path: Path) -> None:
+    if arm_directories(path):
+        report_arms(path)
+        print_comparison(path)
+    else:
+        build_report(path)
+        print_report(path)
 
 
 def _is_run(path: Path) -> bool:
@@ -69,4 +78,5 @@ def _is_run(path: Path) -> bool:
 
 
 def _below(folder: Path) -> list[Path]:
-    return [listing.directory for listing in list_runs(folder)]
+    """The runs below a folder; of a study of several arms the arms, not the study."""
+    return [listing.directory for listing in list_runs(folder) if not arm_directories(listing.directory)]

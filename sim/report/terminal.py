@@ -67,6 +67,7 @@ def print_comparison(directory: str | Path, console: Console | None = None) -> N
     for row in wide.to_dict("records"):
         table.add_row(escape(str(row["condition"])), *(_number(row[name], 2) for name in names))
     out.print(table)
+    _print_contrasts(out, folder, "all_contrasts", "run", "contrast")
     out.print()
     for row in cells.to_dict("records"):
         _print_cell(out, row, number.get(str(row["run"]), "–"))
@@ -106,6 +107,8 @@ def print_report(run_dir: str | Path, console: Console | None = None) -> None:
     if len(certificates):
         out.print()
         _print_certificates(out, coverage, certificates)
+    _print_contrasts(out, directory, "contrasts", "contrast")
+    _print_draws(out, _read(directory, "draws"))
     failed = int(accuracy["failed"].sum()) if len(accuracy) else 0
     if failed:
         out.print(f"[red]{failed} discussions failed[/]: counted as wrong, listed in tables/failures.csv")
@@ -141,6 +144,39 @@ def accuracy_table(accuracy: pd.DataFrame, paired: pd.DataFrame, wide: bool = Tr
     notes = sorted(set(accuracy["note"].dropna()) - {""})
     table.caption = escape("; ".join(notes)) or None
     return table
+
+
+def _print_contrasts(out: Console, folder: Path, name: str, *labels: str) -> None:
+    """Paired differences in task accuracy, with what else changed; each line named by some columns."""
+    contrasts = _read(folder, name)
+    if not len(contrasts):
+        return
+    columns: dict[str, Callable[[dict[Any, Any]], str]] = {
+        "difference": _change,
+        "p (Holm)": lambda row: _number(row["p_holm"], 3),
+        "tasks": lambda row: str(row["n_tasks"]),
+    }
+    if out.width >= _WIDE:
+        columns["ΔJ a round"] = lambda row: _number(row["objective_change"])
+        columns["norm. regret"] = lambda row: _number(row["mean_normalised_regret"])
+    table = _table("Task accuracy, paired by task and seed", list(labels), list(columns))
+    for row in contrasts.to_dict("records"):
+        table.add_row(
+            *(escape(str(row[label])) for label in labels), *(text(row) for text in columns.values())
+        )
+    notes = sorted(set(contrasts["note"].dropna()) - {""})
+    table.caption = escape("warning: " + "; ".join(notes)) if notes else None
+    out.print()
+    out.print(table)
+
+
+def _print_draws(out: Console, draws: pd.DataFrame) -> None:
+    """Conditions trained on several draws of the training tasks."""
+    for row in draws.to_dict("records"):
+        out.print(
+            f"{escape(str(row['condition']))}: {row['task_accuracy']:.3f} {_span(row, 'task_accuracy')} over "
+            f"{row['draws']} draws of the training tasks; standard deviation over draws {_number(row['sd_over_draws'])}"
+        )
 
 
 def _table(title: str, names: list[str], numbers: list[str]) -> Table:
