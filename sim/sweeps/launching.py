@@ -39,31 +39,31 @@ def plan_sweep(
     task: Sweepable,
     sweep: Path,
     cells_overrides: Sequence[Sequence[str]],
-    first: int,
 ) -> list[Path]:
     """Compose, resolve and check every cell, then write the sweep down; returns the cells' files.
 
     Raises UserError, with nothing written, where a cell is wrong or chooses a launcher by itself.
     """
-    if first:
+    if master.hydra.sweeper.get("max_batch_size"):
         raise UserError(
             "hydra.sweeper.max_batch_size is set; limit jobs with hydra.launcher.n_jobs or array_parallelism"
         )
-    chosen = str(master.hydra.runtime.choices[LAUNCHER])
     cells = []
+    shared = set.intersection(*map(set, cells_overrides))
     for number, overrides in enumerate(cells_overrides):
-        config = _composed(loader, master, list(overrides), chosen)
+        config = _composed(loader, master, list(overrides))
         try:
             task.check(config)
         except UserError as error:
-            raise UserError(f"cell {number} ({_shown(overrides)}): {error}") from error
+            own = [override for override in overrides if override not in shared]
+            raise UserError(f"cell {number} ({_shown(own)}): {error}") from error
         directory = cell_directory(sweep, number, config, identity_hash(config))
         explicit = task.explicit(overrides, config) if config.get("resume") else {}
         cells.append(Cell(number, tuple(overrides), task.script, config, explicit, str(directory)))
-    return write_sweep(sweep, sys.argv, chosen, cells)
+    return write_sweep(sweep, sys.argv, str(master.hydra.runtime.choices[LAUNCHER]), cells)
 
 
-def _composed(loader: Any, master: Any, overrides: list[str], launcher: str) -> dict[str, Any]:
+def _composed(loader: Any, master: Any, overrides: list[str]) -> dict[str, Any]:
     """The resolved configuration of one cell."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import open_dict
@@ -71,12 +71,7 @@ def _composed(loader: Any, master: Any, overrides: list[str], launcher: str) -> 
     from sim.launch import resolved
 
     composed = loader.load_sweep_config(master, overrides)
-    own = str(composed.hydra.runtime.choices[LAUNCHER])
-    if own != launcher:
-        raise UserError(
-            f"{_shown(overrides)} chooses {LAUNCHER}={own}, which a sweep does not see; choose it on the command "
-            f"line: {LAUNCHER}={own}"
-        )
+    _refuse_own_launcher(composed.hydra.runtime)
     before = HydraConfig.instance().cfg
     HydraConfig.instance().set_config(composed)
     try:
@@ -85,6 +80,22 @@ def _composed(loader: Any, master: Any, overrides: list[str], launcher: str) -> 
         return resolved(composed)
     finally:
         HydraConfig.instance().cfg = before
+
+
+def _refuse_own_launcher(runtime: Any) -> None:
+    """Hydra reads the launcher before it reads what is swept, and ignores one that an experiment chooses."""
+    experiment = runtime.choices.get("experiment")
+    files = [
+        Path(source.path) / "experiment" / f"{experiment}.yaml"
+        for source in runtime.config_sources
+        if source.schema == "file"
+    ]
+    for file in files:
+        if file.is_file() and LAUNCHER in file.read_text(encoding="utf-8"):
+            raise UserError(
+                f"{file}: chooses a launcher, which a sweep does not see; choose it on the command line with "
+                f"{LAUNCHER}=<name>"
+            )
 
 
 def _shown(overrides: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ def run_here(
     from joblib import Parallel, delayed, effective_n_jobs
 
     workers = min(effective_n_jobs(n_jobs), len(cells))
-    environment = cell_environment(sweep, workers, hide_gpus)
+    environment = {**os.environ, **cell_environment(sweep, _threads(workers), hide_gpus)}
     done = Parallel(n_jobs=workers, backend="threading", return_as="generator_unordered")(
         delayed(_process)(sweep, path, environment) for path in cells
     )
@@ -36,20 +36,19 @@ def cell_command(sweep: Path, cell: Path) -> list[str]:
     return [sys.executable, str(script), "--cell", str(cell.absolute())]
 
 
-def cell_environment(sweep: Path, workers: int, hide_gpus: bool) -> dict[str, str]:
-    """The environment of a cell: the launch's code first, its share of the cores, GPUs only if it may."""
+def cell_environment(sweep: Path, threads: int | None, hide_gpus: bool) -> dict[str, str]:
+    """What a cell's environment adds to this one's: the code of the launch before any other, its share of the
+    cores, no GPU if it may have none."""
+    ours = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(sweep.absolute() / CODE)}
+    if threads is not None:
+        ours["OMP_NUM_THREADS"] = str(threads)
+    return {**ours, "CUDA_VISIBLE_DEVICES": ""} if hide_gpus else ours
+
+
+def _threads(workers: int) -> int | None:
+    """Cores for each of several workers; null leaves a single one alone."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    environment = {**os.environ, "PYTHONPATH": code_path(sweep, os.environ)}
-    if workers > 1:
-        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // workers)))
-    if hide_gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    return environment
-
-
-def code_path(sweep: Path, environment: Mapping[str, str]) -> str:
-    """PYTHONPATH with the code of the launch in front."""
-    return os.pathsep.join(filter(None, [str(sweep.absolute() / CODE), environment.get("PYTHONPATH", "")]))
+    return max(1, cores // workers) if workers > 1 else None
 
 
 def _process(sweep: Path, cell: Path, environment: Mapping[str, str]) -> int:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from sim.errors import UserError
-from sim.sweeps.local import cell_command, code_path
+from sim.sweeps.local import cell_command, cell_environment
 from sim.sweeps.plan import LOGS, outcomes
 
 _LOOK_S = (0.5, 30.0)
@@ -74,12 +74,13 @@ def submit(sweep: Path, cells: Sequence[Path], name: str, resources: Resources, 
     """Submit every cell; returns submitit's jobs. UserError with Slurm's own words where it refuses."""
     import submitit
 
-    with outside_jobs():
+    environment = cell_environment(sweep, resources.cpus_per_task or 1, hide_gpus)
+    with outside_jobs(environment):
         try:
             executor = submitit.AutoExecutor(
                 folder=sweep.absolute() / LOGS, cluster=resources.cluster, **_timeouts(resources)
             )
-            executor.update_parameters(**_parameters(sweep, name, resources, hide_gpus))
+            executor.update_parameters(**_parameters(name, resources, environment))
             jobs: list[Any] = executor.map_array(CellJob(), [cell_command(sweep, cell) for cell in cells])
         except (RuntimeError, ValueError, OSError, subprocess.CalledProcessError) as error:
             said = " ".join(str(error).split())
@@ -91,7 +92,7 @@ def _timeouts(resources: Resources) -> dict[str, int]:
     return {"slurm_max_num_timeout": resources.requeues} if resources.cluster == "slurm" else {}
 
 
-def _parameters(sweep: Path, name: str, resources: Resources, hide_gpus: bool) -> dict[str, Any]:
+def _parameters(name: str, resources: Resources, environment: Mapping[str, str]) -> dict[str, Any]:
     """What submitit's executors call these things."""
     common = {
         "name": name,
@@ -108,31 +109,27 @@ def _parameters(sweep: Path, name: str, resources: Resources, hide_gpus: bool) -
         "slurm_constraint": resources.constraint,
         "slurm_array_parallelism": resources.array_parallelism,
         "slurm_signal_delay_s": resources.signal_delay_s,
-        "slurm_setup": [*resources.setup, *_exports(sweep, hide_gpus)],
+        "slurm_setup": [*resources.setup, *(f"export {k}={shlex.quote(v)}" for k, v in environment.items())],
         "slurm_additional_parameters": {"requeue": True, **resources.sbatch},
+        "slurm_srun_args": [f"--cpus-per-task={resources.cpus_per_task or 1}"],
     }
     asked = {**common, **(slurm if resources.cluster == "slurm" else {})}
     return {key: value for key, value in asked.items() if value is not None}
 
 
-def _exports(sweep: Path, hide_gpus: bool) -> list[str]:
-    lines = [
-        f"export PYTHONPATH={shlex.quote(code_path(sweep, os.environ))}",
-        'export OMP_NUM_THREADS="${SLURM_CPUS_PER_TASK:-1}"',
-    ]
-    return [*lines, "export CUDA_VISIBLE_DEVICES="] if hide_gpus else lines
-
-
 @contextmanager
-def outside_jobs() -> Iterator[None]:
-    """Without the variables of a job that this process may itself run in: sbatch would take them for options."""
-    foreign = {k: v for k, v in os.environ.items() if k.startswith(_FOREIGN) and k not in _KEPT}
-    for name in foreign:
+def outside_jobs(ours: Mapping[str, str]) -> Iterator[None]:
+    """With our variables, and without those of a job that this process may itself run in: sbatch would take them
+    for options."""
+    before = dict(os.environ)
+    for name in [name for name in before if name.startswith(_FOREIGN) and name not in _KEPT]:
         del os.environ[name]
+    os.environ.update(ours)
     try:
         yield
     finally:
-        os.environ.update(foreign)
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def wait(sweep: Path, jobs: Sequence[Any], resources: Resources, advance: Callable[[int], None]) -> None:
