@@ -7,6 +7,7 @@ prompt.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import signal
@@ -24,6 +25,9 @@ from sim.engines.checkpoints import Checkpoint
 from sim.engines.models import ModelConfig
 from sim.engines.placement import GpuServer, ServerConfig, interpreter, places
 from sim.errors import UserError
+
+STRUCTURED_OUTPUTS = {"backend": "xgrammar", "disable_any_whitespace": True}
+"""How vLLM binds replies to a schema: a model that may write white space can write nothing else for ever."""
 
 _POLL_S = 0.5
 _GRACE_S = 20.0
@@ -133,6 +137,7 @@ def command(model: ModelConfig, checkpoint: Checkpoint, config: ServerConfig, po
         "port": port,
         "max-num-seqs": config.max_num_seqs,
         "generation-config": "vllm",
+        "structured-outputs-config": json.dumps(STRUCTURED_OUTPUTS),
     }
     if config.block_size is not None:
         options["block-size"] = config.block_size

@@ -65,7 +65,13 @@ def make_engine(engine: Mapping[str, Any], model: Mapping[str, Any]) -> Engine:
         from sim.engines.openai_server import OpenAIServerEngine, ServerEngineConfig
 
         return OpenAIServerEngine(chosen, _parsed(settings, ServerEngineConfig))
-    raise UserError(f"engine.kind is {kind!r}; it must be transformers_local or openai_server")
+    if kind == "vllm_inprocess":
+        from sim.engines.vllm_inprocess import InprocessEngine, InprocessEngineConfig
+
+        return InprocessEngine(chosen, _parsed(settings, InprocessEngineConfig))
+    raise UserError(
+        f"engine.kind is {kind!r}; it must be transformers_local, openai_server or vllm_inprocess"
+    )
 
 
 def _parsed(settings: Mapping[str, Any], kind: type[C]) -> C:
