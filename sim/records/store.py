@@ -122,29 +122,38 @@ class RunStore:
 
         Raises UserError if the disk is full or the file cannot be written; what was written before stays.
         """
-        fresh = [row for row in rows if self._is_new(row)]
+        fresh = list(self._new(rows))
         if not fresh:
             return
+        kind = type(fresh[0])
         data = b"".join(_ENCODER.encode(row) + b"\n" for row in fresh)
         try:
-            file = self._file(type(fresh[0]))
-            _write_all(file, data)
-            file.flush()
+            _write_all(self._file(kind), data)
         except OSError as error:
+            self._let_go(kind)
             raise UserError(
-                f"{self.directory / FILES[type(fresh[0])]}: {error.strerror}; free some space or make it "
-                f"writable, then continue with resume={self.directory}"
+                f"{self.directory / FILES[kind]}: {error.strerror}; free some space or make it writable, then "
+                f"continue with resume={self.directory}"
             ) from error
+        self._known.update((kind, *branch_key(row)) for row in fresh if isinstance(row, BranchRow | VoteRow))
         self._finished.update(episode_key(row) for row in fresh if isinstance(row, EpisodeRow))
 
-    def _is_new(self, row: Row) -> bool:
-        if not isinstance(row, BranchRow | VoteRow):
-            return True
-        key = (type(row), *branch_key(row))
-        if key in self._known:
-            return False
-        self._known.add(key)
-        return True
+    def _new(self, rows: Sequence[Row]) -> Iterator[Row]:
+        """Rows that are neither on disk nor earlier among these."""
+        seen: set[tuple[type, str, int, str]] = set()
+        for row in rows:
+            if isinstance(row, BranchRow | VoteRow):
+                key = (type(row), *branch_key(row))
+                if key in seen or key in self._known:
+                    continue
+                seen.add(key)
+            yield row
+
+    def _let_go(self, kind: type) -> None:
+        """Close a file whose last write failed, so that its torn tail is cut before the next one."""
+        file = self._files.pop(kind, None)
+        if file is not None:
+            file.close()
 
     def _file(self, kind: type) -> IO[bytes]:
         if kind not in self._files:

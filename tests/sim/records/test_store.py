@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import os
 import resource
+import signal
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typing_extensions import Buffer
 
 from sim.errors import UserError
-from sim.records.rows import BranchRow, DecisionRow, EpisodeRow
+from sim.records.rows import BranchRow, CallRow, DecisionRow, EpisodeRow, VoteRow
 from sim.records.run_dir import claim, provenance, read_config, read_status, tracked
-from sim.records.store import RunStore, finished_decisions, read_rows
+from sim.records.store import Row, RunStore, _write_all, cut_torn_tail, finished_decisions, read_rows
 
 
 def branch(path: str, task: str = "t") -> BranchRow:
@@ -105,26 +115,156 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
-def test_a_full_disk_says_how_to_go_on_and_loses_nothing(tmp_path: Path) -> None:
+@contextmanager
+def limited_files(size: int) -> Iterator[None]:
+    """No file of this process may grow beyond `size` bytes: what a full disk does to a write."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+
+
+def test_a_full_disk_says_how_to_go_on_and_loses_nothing(tmp_path: Path) -> None:
     with RunStore(tmp_path) as store:
         store.append([branch("a")])
-        size = (tmp_path / "branches.jsonl").stat().st_size
-        import signal
-
-        previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, hard))
-        try:
-            with pytest.raises(
-                UserError, match=r"branches\.jsonl: File too large; free some space .* resume="
-            ):
-                store.append([branch("b"), branch("c")])
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-            signal.signal(signal.SIGXFSZ, previous)
+        refused = pytest.raises(
+            UserError, match=r"branches\.jsonl: File too large; free some space .* resume="
+        )
+        with limited_files((tmp_path / "branches.jsonl").stat().st_size + 20), refused:
+            store.append([branch("b"), branch("c")])
     with pytest.warns(UserWarning, match="torn"), RunStore(tmp_path) as store:
         store.append([branch("b"), branch("c")])
     assert read_rows(tmp_path, BranchRow) == [branch("a"), branch("b"), branch("c")]
+
+
+def test_a_store_goes_on_after_a_failed_write_as_if_it_had_not_been_tried(tmp_path: Path) -> None:
+    """The rows of the failed write are not taken for written, and the next ones start on a line of their own."""
+    with RunStore(tmp_path) as store:
+        store.append([branch("a")])
+        with limited_files((tmp_path / "branches.jsonl").stat().st_size + 20), pytest.raises(UserError):
+            store.append([branch("b"), branch("c")])
+        with pytest.warns(UserWarning, match="torn last line removed"):
+            store.append([branch("b"), branch("c")])
+    assert read_rows(tmp_path, BranchRow) == [branch("a"), branch("b"), branch("c")]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_folder_that_is_not_ours_is_refused_with_its_name(tmp_path: Path) -> None:
+    """As another user in a forked process, because root may write anywhere."""
+    with RunStore(tmp_path) as store:
+        store.append([branch("a")])
+    tmp_path.chmod(0o500)
+    said, heard = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _refused_as_somebody_else(tmp_path, heard)
+    os.close(heard)
+    with os.fdopen(said, encoding="utf-8") as pipe:
+        message = pipe.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert message == f"{tmp_path}: Permission denied; the run directory must exist and be writable"
+    tmp_path.chmod(0o700)
+
+
+def _refused_as_somebody_else(directory: Path, heard: int) -> NoReturn:
+    """The child: drop what rights there are and report the refusal."""
+    status = 1
+    try:
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        RunStore(directory)
+    except UserError as error:
+        os.write(heard, str(error).encode())
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def test_a_missing_folder_is_refused_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere: No such file or directory; the run directory must exist"):
+        RunStore(tmp_path / "nowhere")
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 5), st.data())
+def test_a_file_cut_at_any_byte_keeps_every_whole_row_before_the_cut(
+    tmp_path_factory: pytest.TempPathFactory, size: int, data: st.DataObject
+) -> None:
+    """A crash may stop a write anywhere: what is whole stays, and writing again gives the same file."""
+    directory = tmp_path_factory.mktemp("torn")
+    rows = [branch(f"{i}", "täsk") for i in range(size)]
+    with RunStore(directory) as store:
+        store.append(rows)
+    path = directory / "branches.jsonl"
+    content = path.read_bytes()
+    cut = data.draw(st.integers(0, len(content)))
+    path.write_bytes(content[:cut])
+    whole = content[:cut].count(b"\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert read_rows(directory, BranchRow) == rows[:whole]
+        with RunStore(directory) as store:
+            store.append(rows)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("longest", [10, 65_536, 200_000])
+def test_a_torn_tail_of_any_length_is_cut_to_the_last_whole_line(tmp_path: Path, longest: int) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(b"first\nsecond\n" + b"x" * longest)
+    with pytest.warns(UserWarning, match="torn last line removed"):
+        cut_torn_tail(path)
+    assert path.read_bytes() == b"first\nsecond\n"
+    path.write_bytes(b"y" * longest)
+    with pytest.warns(UserWarning, match="torn last line removed"):
+        cut_torn_tail(path)
+    assert path.read_bytes() == b""
+
+
+def test_a_write_taken_in_pieces_is_completed(tmp_path: Path) -> None:
+    """An unbuffered file may take fewer bytes than offered."""
+
+    class Reluctant(io.BytesIO):
+        def write(self, data: Buffer, /) -> int:
+            return super().write(bytes(data)[:3])
+
+    file = Reluctant()
+    _write_all(file, b"0123456789")
+    assert file.getvalue() == b"0123456789"
+
+
+def test_every_kind_of_row_round_trips_with_any_numbers(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        branch("a"),
+        VoteRow("t", 0, "a", [0, -1], [[0.1, 0.9], [1e-300, 1.0]], [[1, 0]], 3, 4),
+        decision(),
+        episode(),
+        CallRow("t", 0, "a", "belief", 2, "h", 10, None, 1, 0.25, 1, "stop", "m", 0, 'a "quote"\nnew line'),
+    ]
+    with RunStore(tmp_path) as store:
+        for row in rows:
+            store.append([row])
+    assert [read_rows(tmp_path, type(row))[0] for row in rows] == rows
+    assert all(len(path.read_bytes().splitlines()) == 1 for path in tmp_path.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{}", "[]", "not json", '{"task": "t"}', "\x00\x00", '{"stage": 1}', " "],
+)
+def test_a_damaged_line_in_the_middle_stops_with_file_and_line(tmp_path: Path, line: str) -> None:
+    with RunStore(tmp_path) as store:
+        store.append([episode("a"), episode("b")])
+    path = tmp_path / "episodes.jsonl"
+    first, second = path.read_text().splitlines()
+    path.write_text(f"{first}\n{line}\n{second}\n")
+    with pytest.raises(UserError, match=r"episodes\.jsonl:2: not a EpisodeRow") as caught:
+        RunStore(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_run_directories_are_claimed_exclusively_and_keep_their_config(tmp_path: Path) -> None:
