@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from sim.errors import UserError
+from sim.errors import UserError, shown
 from sim.records.code_version import code_version
 
 CONFIG = "config.yaml"
@@ -82,7 +82,12 @@ def read_config(directory: Path) -> dict[str, Any]:
     path = directory / CONFIG
     if not path.is_file():
         raise UserError(f"{directory}: not a run directory ({CONFIG} is missing); give one made by a run")
-    loaded: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: damaged ({_one_line(error)}); give a run whose config is whole") from error
+    if not isinstance(loaded, dict):
+        raise UserError(f"{path}: holds {shown(loaded)}; give a run whose config is whole")
     return loaded
 
 
@@ -91,8 +96,22 @@ def read_provenance(directory: Path) -> dict[str, Any]:
     path = directory / PROVENANCE
     if not path.is_file():
         raise UserError(f"{directory}: {PROVENANCE} is missing; give a run that has held discussions")
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return read_json(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object that a run wrote; UserError naming the file where it is damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: damaged ({_one_line(error)}); delete it to have it made again") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds {shown(content)}; delete it to have it made again")
     return content
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def read_status(directory: Path) -> dict[str, Any]:
@@ -100,8 +119,7 @@ def read_status(directory: Path) -> dict[str, Any]:
     path = directory / STATUS
     if not path.is_file():
         return {"state": UNKNOWN}
-    status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return status
+    return read_json(path)
 
 
 def state_of(status: Mapping[str, Any]) -> str:

@@ -21,7 +21,6 @@ from typing_extensions import Buffer
 
 from sim.errors import UserError
 from sim.records.rows import BranchRow, CallRow, DecisionRow, EpisodeRow, VoteRow
-from sim.records.run_dir import claim, provenance, read_config, read_status, tracked
 from sim.records.store import Row, RunStore, _write_all, cut_torn_tail, finished_decisions, read_rows
 
 
@@ -265,36 +264,3 @@ def test_a_damaged_line_in_the_middle_stops_with_file_and_line(tmp_path: Path, l
     with pytest.raises(UserError, match=r"episodes\.jsonl:2: not a EpisodeRow") as caught:
         RunStore(tmp_path)
     assert "\n" not in str(caught.value)
-
-
-def test_run_directories_are_claimed_exclusively_and_keep_their_config(tmp_path: Path) -> None:
-    made = {claim(tmp_path, "name", "abc", {"seed": 1}) for _ in range(20)}
-    assert len(made) == 20
-    assert read_config(made.pop()) == {"seed": 1}
-    with pytest.raises(UserError, match=r"not a run directory \(config\.yaml is missing\)"):
-        read_config(tmp_path)
-
-
-def test_status_tells_how_a_run_ended(tmp_path: Path) -> None:
-    assert read_status(tmp_path)["state"] == "unknown"
-    with tracked(tmp_path, "evaluate"):
-        assert read_status(tmp_path)["state"] == "running"
-    assert read_status(tmp_path)["state"] == "finished"
-
-    def fail() -> None:
-        with tracked(tmp_path, "evaluate"):
-            raise ValueError("lost the engine")
-
-    with pytest.raises(ValueError, match="lost the engine"):
-        fail()
-    status = read_status(tmp_path)
-    assert status["state"] == "failed"
-    assert "lost the engine" in status["traceback"]
-
-
-def test_provenance_names_versions_and_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    found = provenance({"data_hash": "x"})
-    assert found["packages"]["numpy"]
-    assert found["data_hash"] == "x"
-    assert "sk-secret" not in str(found)
