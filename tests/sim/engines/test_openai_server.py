@@ -243,7 +243,7 @@ PASSING = {
 
 @pytest.mark.parametrize("fault", PASSING)
 def test_passing_faults_are_retried(server: Server, fault: str) -> None:
-    patience = {"timeout_s": 0.4} if fault == "stall" else {}
+    patience: dict[str, Any] = {"timeout_s": 0.4} if fault == "stall" else {}
     reply = chat(server, PASSING[fault], PASSING[fault], **patience)
     assert reply.text == "yes"
     assert reply.usage.retries == 2
