@@ -1,11 +1,12 @@
 """A language model as configuration: where it comes from, what its chat template demands, how it is served.
 
 Engines and servers read it. It loads nothing, and what it says of a template is compared with what a canary
-finds (`surprises`); it is never believed instead.
+finds (`check_found`); it is never believed instead.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -71,7 +72,7 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     revision: str | None = None
     template: Template = Template()
     sampling: Sampling = Sampling()
-    dtype: str = "bfloat16"
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     tensor_parallel: int = 1
     endpoint: Endpoint | None = None
 
@@ -90,17 +91,23 @@ def parse_model(data: Mapping[str, Any]) -> ModelConfig:
         raise UserError(f"config: model: {error}") from error
 
 
-def surprises(model: ModelConfig, found: Capabilities) -> list[str]:
-    """Where a canary's findings differ from the configuration, one sentence each."""
-    accepted = model.template.system != "refused"
-    wanted_switch = "enable_thinking" in model.template.arguments
+def check_found(model: ModelConfig, found: Capabilities) -> None:
+    """Compare a canary's findings with the configuration.
+
+    Warns where the template treats turns otherwise than expected: engines go by what was found, but it may be
+    the wrong model or template. Raises UserError where thinking would not be switched off.
+    """
+    if "enable_thinking" in model.template.arguments and not found.thinking_switch:
+        raise UserError(
+            f"model {model.name}: model.template.arguments sets enable_thinking, but the template ignores it; "
+            "serve the model's own template, or remove the argument"
+        )
     pairs = (
-        ("accepts a system turn", accepted, found.system_role),
-        ("demands alternating turns", model.template.alternation, found.alternation),
-        ("can switch thinking off", wanted_switch, found.thinking_switch),
+        ("accepts a system turn", model.template.system != "refused", found.system_role),
+        ("demands that turns alternate", model.template.alternation, found.alternation),
     )
-    return [
-        f"model {model.name}: the configuration says that its template {what}: {said}; found: {seen}"
-        for what, said, seen in pairs
-        if said != seen
-    ]
+    for what, expected, seen in pairs:
+        if expected != seen:
+            warnings.warn(
+                f"model {model.name}: against its configuration, its template {what}: {seen}", stacklevel=2
+            )

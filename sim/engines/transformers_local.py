@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
+from sim.engines.models import ModelConfig
 from sim.engines.protocol import (
     Capabilities,
     ChatReply,
@@ -29,7 +30,6 @@ class LocalEngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     batch: int = 32
     threads: int | None = None
-    dtype: str = "bfloat16"
     kept_prefixes: int = 16
 
     def __post_init__(self) -> None:
@@ -48,10 +48,9 @@ class _Waiting:
 class TransformersEngine:
     """Implements `Engine` on a local checkpoint, hub id, or the packaged SmolLM2."""
 
-    def __init__(self, model: str, config: LocalEngineConfig, revision: str | None = None) -> None:
-        self._model_name = model
+    def __init__(self, model: ModelConfig, config: LocalEngineConfig) -> None:
+        self._model = model
         self._config = config
-        self._revision = revision
         self._waiting: list[_Waiting] = []
         self._running: asyncio.Task[None] | None = None
         self._worker = ThreadPoolExecutor(1, "transformers")
@@ -68,15 +67,16 @@ class TransformersEngine:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._runner = await loop.run_in_executor(self._worker, self._load)
+        template = self._runner.template
         self._capabilities = Capabilities(
-            model=self._model_name,
-            revision=self._revision,
+            model=self._model.name,
+            revision=self._runner.revision,
             seeds=True,
             structured=False,
             label_logprobs=True,
-            system_role=self._runner.system_role,
-            alternation=True,
-            thinking_switch=False,
+            system_role=template.system_role,
+            alternation=template.alternation,
+            thinking_switch=template.thinking_switch,
             cached_tokens=True,
         )
         return self
@@ -102,7 +102,7 @@ class TransformersEngine:
     def _load(self) -> Any:
         from sim.engines.transformers_runner import Runner
 
-        return Runner(self._model_name, self._config, self._revision)
+        return Runner(self._model, self._config)
 
     async def _submit(self, request: ChatRequest | ChooseRequest) -> Any:
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -5,7 +5,6 @@ Runs in one worker thread. Knows tokens, caches and sampling; nothing of who ask
 
 from __future__ import annotations
 
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -20,10 +19,11 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from sim.arrays import Floats
-from sim.engines.protocol import BadReply, ChatReply, ChatRequest, ChooseReply, ChooseRequest, Turn, Usage
-from sim.engines.smollm2 import gguf_file
+from sim.engines.checkpoints import local_checkpoint
+from sim.engines.models import ModelConfig
+from sim.engines.protocol import BadReply, ChatReply, ChatRequest, ChooseReply, ChooseRequest, Usage
+from sim.engines.templates import ChatTemplate
 from sim.engines.transformers_local import LocalEngineConfig
-from sim.engines.turns import folded
 from sim.errors import UserError
 from sim.randomness import uniform
 
@@ -45,24 +45,37 @@ class _Read:
 class Runner:
     """A loaded model; `serve` answers a batch of requests of one kind."""
 
-    def __init__(self, model: str, config: LocalEngineConfig, revision: str | None) -> None:
+    def __init__(self, model: ModelConfig, config: LocalEngineConfig) -> None:
+        """Raises UserError where the model cannot be had or loaded, or has no chat template."""
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        self.tokenizer, self.model = _loaded(model, config.dtype, revision)
+        checkpoint = local_checkpoint(model)
+        self.revision = checkpoint.revision
+        self.tokenizer, self.model = _loaded(model, checkpoint.directory)
+        self.template = ChatTemplate(self.tokenizer, model.template.arguments)
         self.model.eval()
         self._prefixes: OrderedDict[tuple[int, ...], Any] = OrderedDict()
         self._kept = config.kept_prefixes
-        self.system_role = self._accepts_system()
         self._stop = _stop_tokens(self.tokenizer, self.model)
+        self._pads = not _slides(self.model)
 
     def serve(self, requests: Sequence[ChatRequest | ChooseRequest]) -> list[ChatReply] | list[ChooseReply]:
         """Replies in the order of the requests, which are all of one kind.
+
+        A model with a sliding window counts padding as words it has seen, so its prompts are read one by one.
+        """
+        if self._pads:
+            return self._batch(requests)
+        return [self._batch([request])[0] for request in requests]  # type: ignore[return-value]
+
+    def _batch(self, requests: Sequence[ChatRequest | ChooseRequest]) -> list[ChatReply] | list[ChooseReply]:
+        """Replies of one batch.
 
         Prompts are read group by group, since only those of one affinity share a long prefix; texts are then
         written together.
         """
         started = time.perf_counter()
-        prompts = [self._tokens(request.turns) for request in requests]
+        prompts = [self.template.tokens(request.turns) for request in requests]
         with torch.inference_mode():
             read = [self._prefill([prompts[i] for i in group]) for group in _by_affinity(requests)]
             rows = _joined(read, _by_affinity(requests))
@@ -76,7 +89,7 @@ class Runner:
         latency = time.perf_counter() - started
         replies = []
         for i, request in enumerate(requests):
-            scores = rows.logits[i, [self._label_token(label) for label in request.labels]].double()
+            scores = rows.logits[i, [self.template.label_token(label) for label in request.labels]].double()
             chances = torch.softmax(scores, 0).tolist()
             if not np.isfinite(chances).all():
                 raise BadReply(f"label probabilities are {chances}; the model gave no finite logits")
@@ -171,56 +184,23 @@ class Runner:
             self._prefixes.popitem(last=False)
         return self._prefixes[key], len(best)
 
-    def _tokens(self, turns: Sequence[Turn]) -> Tokens:
-        spoken = list(turns) if self.system_role else folded(turns)
-        chat = [{"role": turn.role, "content": turn.content} for turn in spoken]
-        encoded = self.tokenizer.apply_chat_template(
-            chat, add_generation_prompt=True, tokenize=True, return_dict=True, enable_thinking=False
-        )
-        tokens: Tokens = list(encoded["input_ids"])
-        return tokens
 
-    def _label_token(self, label: str) -> int:
-        tokens = self.tokenizer.encode(label, add_special_tokens=False)
-        if len(tokens) != 1:
-            raise BadReply(f"label {label!r} is {len(tokens)} tokens in this model; labels must be one token")
-        return int(tokens[0])
-
-    def _accepts_system(self) -> bool:
-        if self.tokenizer.chat_template is None:
-            raise UserError(
-                "model: its tokenizer has no chat template; choose an instruction-tuned checkpoint"
-            )
-        probe = [{"role": "system", "content": "zq"}, {"role": "user", "content": "hello"}]
-        try:
-            return "zq" in self.tokenizer.apply_chat_template(probe, tokenize=False)
-        except Exception:  # templates raise whatever their author chose; a refusal means "fold it in"
-            return False
-
-
-def _loaded(name: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
-    kind = getattr(torch, dtype)
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+def _loaded(model: ModelConfig, directory: Path) -> tuple[Any, Any]:
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        if name == "smollm2_135m":
-            from transformers import GgufConfig
-
-            file = gguf_file()
-            folder, inside = str(file.parent), file.name
-            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=inside)
-            quantised = GgufConfig(dequantize=True)
-            model = AutoModelForCausalLM.from_pretrained(
-                folder, gguf_file=inside, dtype=kind, quantization_config=quantised
-            )
-            return tokenizer, model
-        where = str(Path(name)) if Path(name).exists() else name
         return (
-            AutoTokenizer.from_pretrained(where, revision=revision),
-            AutoModelForCausalLM.from_pretrained(where, revision=revision, dtype=kind),
+            AutoTokenizer.from_pretrained(directory),
+            AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, model.dtype)),
         )
     except (OSError, ValueError) as error:
-        raise UserError(f"model {name!r} could not be loaded: {str(error).splitlines()[0]}") from error
+        raise UserError(f"model {model.name!r} could not be loaded: {str(error).splitlines()[0]}") from error
+
+
+def _slides(model: Any) -> bool:
+    """Whether some layer attends to a window of the last words only."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
+    return bool(getattr(config, "sliding_window", None)) and "sliding_attention" in kinds
 
 
 def _stop_tokens(tokenizer: Any, model: Any) -> list[int]:

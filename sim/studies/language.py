@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from sim.config import LanguageWorldConfig, StudyConfig
-from sim.engines.models import parse_model
+from sim.engines.models import check_found, parse_model
 from sim.engines.protocol import Capabilities, Engine, EngineDown
 from sim.errors import UserError
 from sim.records.rows import BranchRow, VoteRow
@@ -34,6 +34,7 @@ async def language_world(
     try:
         async with make_engine(config.engine, config.model) as engine:
             check_capabilities(engine.capabilities, world)
+            check_found(parse_model(config.model), engine.capabilities)
             yield (
                 LanguageWorld(engine, world.settings, known, world.horizon, lambda row: store.append([row])),
                 engine,
@@ -60,7 +61,7 @@ def make_engine(engine: Mapping[str, Any], model: Mapping[str, Any]) -> Engine:
     if kind == "transformers_local":
         from sim.engines.transformers_local import LocalEngineConfig, TransformersEngine
 
-        return TransformersEngine(chosen.id, _parsed(settings, LocalEngineConfig), chosen.revision)
+        return TransformersEngine(chosen, _parsed(settings, LocalEngineConfig))
     if kind == "openai_server":
         from sim.engines.openai_server import OpenAIServerEngine, ServerEngineConfig
 
