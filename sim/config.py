@@ -167,7 +167,7 @@ class Learner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     families: int | None = None
     """So many task families, drawn at random; null: all of them."""
     draws: int = 1
-    """Independent draws of the families, each a condition of its own, `name#draw`."""
+    """Independent draws of the families, each a condition of its own, `name#draw`, trained from its own seed."""
     drawn_from: Literal["train", "train_and_test"] = "train"
     """From which folds; test tasks that were drawn are left out of that draw's evaluation."""
     test_tasks: Literal["none", "other_folds", "all"] = "none"

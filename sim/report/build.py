@@ -93,8 +93,11 @@ def compare(run_dirs: Sequence[str | Path], output: str | Path) -> ReportPaths:
 
 
 def report_arms(directory: str | Path) -> ReportPaths:
-    """Write the report across the arms of a study into its directory."""
-    return compare(arm_directories(directory), directory)
+    """Write the report of every arm of a study into the arm, and that across them into the study's directory."""
+    arms = arm_directories(directory)
+    for arm in arms:
+        build_report(arm)
+    return compare(arms, directory)
 
 
 def arm_directories(directory: str | Path) -> list[Path]:

@@ -193,23 +193,30 @@ def learning_figure(curves: Curves) -> Figure | None:
     if not curves:
         return None
     figure, panels = _panels(2, 3.6, 2.7)
+    named = len(curves) <= len(PALETTE)
     for i, (name, curve) in enumerate(curves.items()):
+        colour = PALETTE[i % len(PALETTE)]
         epochs = [point["epoch"] for point in curve]
         kept = int(np.argmin([point["validation_loss"] for point in curve]))
         label = f"{name}: " if len(curves) > 1 else ""
-        panels[0].plot(
-            epochs, [p["train_loss"] for p in curve], "--", color=PALETTE[i], label=f"{label}training"
-        )
+        panels[0].plot(epochs, [p["train_loss"] for p in curve], "--", color=colour, label=f"{label}training")
         for axes, column in zip(panels, ("validation_loss", "validation_regret"), strict=True):
             values = [point[column] for point in curve]
-            axes.plot(epochs, values, color=PALETTE[i], linewidth=1.5, label=f"{label}validation")
-            axes.plot(epochs[kept], values[kept], "o", color=PALETTE[i], markersize=7, fillstyle="none")
+            axes.plot(epochs, values, color=colour, linewidth=1.5, label=f"{label}validation")
+            axes.plot(epochs[kept], values[kept], "o", color=colour, markersize=7, fillstyle="none")
     for axes, title in zip(panels, ("loss", "validation regret"), strict=True):
         axes.set_xlabel("epoch (ring: the epoch kept)")
         axes.set_title(title, fontsize=9, fontweight="normal", pad=6)
         axes.set_ylim(bottom=0)
-    panels[0].legend()
-    figure.suptitle("Learning curve", x=0.01, ha="left", fontsize=10.5, fontweight="bold")
+    if named:
+        panels[0].legend()
+    figure.suptitle(
+        "Learning curve" if named else f"Learning curves of {len(curves)} networks",
+        x=0.01,
+        ha="left",
+        fontsize=10.5,
+        fontweight="bold",
+    )
     return figure
 
 

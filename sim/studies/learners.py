@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from controllers.card import Training
@@ -58,7 +59,7 @@ def lessons(config: StudyConfig, folds: Mapping[str, Tasks], condition: str) -> 
     if variant.learner is None:
         return [Lesson(condition, variant.controller, variant.controller, settings, train, test)]
     return [
-        Lesson(name, variant.controller, folder, settings, learned, evaluated)
+        Lesson(name, variant.controller, folder, _reseeded(settings, draw), learned, evaluated)
         for name, draw in _names(condition, learner)
         for folder, learned, evaluated in _parts(name, learner, train, test, config.split.seed, draw)
     ]
@@ -77,6 +78,11 @@ def explored_tasks(config: StudyConfig, folds: Mapping[str, Tasks]) -> Tasks:
     wanted: list[Tasks] = [folds[name] for name in config.exploration.folds if name in folds]
     wanted += [lesson.train_tasks for lesson in all_lessons(config, folds)]
     return _union(wanted)
+
+
+def _reseeded(settings: Training, draw: int) -> Training:
+    """Each draw trains from its own seed, so that the spread over draws holds the chance of training too."""
+    return msgspec.structs.replace(settings, seed=settings.seed + draw)
 
 
 def _names(condition: str, learner: Learner) -> Iterator[tuple[str, int]]:

@@ -42,7 +42,7 @@ def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: t
 
 def _run_arms(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: tuple[str, ...]) -> Path:
     def run(arm: Mapping[str, Any], part: tuple[str, ...]) -> None:
-        run_stages(arm, {}, part)
+        run_stages(arm, {}, tuple(stage for stage in part if stage != "report"))
 
     directory = run_arms(data, overridden, stages, run)
     if "report" in stages:
