@@ -1,0 +1,1 @@
+"""Adaptive team building on the toolkit's own engines, records, intervals and controllers."""
