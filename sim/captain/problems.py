@@ -30,7 +30,7 @@ class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     texts: tuple[str, ...]
 
 
-class Tests(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="tests"):
+class ProgramTests(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="tests"):
     """A program: `prompt` opens it, `check(<entry_point>)` in `tests` must pass in the sandbox."""
 
     prompt: str
@@ -44,7 +44,7 @@ class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
     values: dict[str, str]
 
 
-Expected: TypeAlias = Number | Words | Tests | Fields
+Expected: TypeAlias = Number | Words | ProgramTests | Fields
 
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

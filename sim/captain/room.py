@@ -15,7 +15,7 @@ from sim.captain.agents import AgentCard, AgentLibrary
 from sim.captain.config import Settings
 from sim.captain.desk import Call, Desk
 from sim.captain.graders import code_blocks, same
-from sim.captain.problems import Problem, Tests
+from sim.captain.problems import Problem, ProgramTests
 from sim.captain.prompts import render
 from sim.captain.retrieval import Hit, Retriever
 from sim.captain.sandbox import Execution, Sandbox
@@ -82,7 +82,7 @@ class Room:
     def task(self) -> str:
         """The user's text, verbatim, with the answer format and files that belong to it."""
         expected = self.problem.expected
-        shown = expected.tests if isinstance(expected, Tests) and self.settings.tests_visible else ""
+        shown = expected.tests if isinstance(expected, ProgramTests) and self.settings.tests_visible else ""
         return render(
             "task",
             task=self.problem.task,

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -122,9 +123,9 @@ def _bubblewrap(
         walls += ["--ro-bind", prefix, prefix]
     for hidden in _hidden_folders():
         walls += ["--tmpfs", hidden]
-    room = str(limits.disk_mb << 20)
-    walls += ["--proc", "/proc", "--dev", "/dev", "--size", room, "--tmpfs", "/tmp"]
-    walls += ["--size", room, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    private = ("--perms", "1777", "--size", str(limits.disk_mb << 20), "--tmpfs")
+    walls += ["--proc", "/proc", "--dev", "/dev", *private, "/tmp", *private, "/dev/shm"]
+    walls += ["--remount-ro", "/dev"]
     for folder, inside in shown.items():
         walls += ["--ro-bind", str(folder), inside]
     walls += ["--bind", str(work), INSIDE, "--remount-ro", "/", "--chdir", INSIDE]
@@ -182,17 +183,17 @@ class Sandbox:
     limits: Limits
     shown: Mapping[str, Path] = field(default_factory=dict)
     """Folders that programs may read: environment variable that names it -> folder."""
-    at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(os.cpu_count() or 1))
+    at_once: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
 
     async def run(
         self, files: Mapping[str, str], arguments: Sequence[str] = ("main.py",), limits: Limits | None = None
     ) -> Execution:
         """Write `files` into an empty work folder and run Python there with `arguments`."""
-        async with self.at_once:
-            return await asyncio.to_thread(self._run, files, arguments, limits or self.limits)
+        return await asyncio.to_thread(self._run, files, arguments, limits or self.limits)
 
     def _run(self, files: Mapping[str, str], arguments: Sequence[str], limits: Limits) -> Execution:
-        with tempfile.TemporaryDirectory(prefix="box-", ignore_cleanup_errors=True) as folder:
+        kept = tempfile.TemporaryDirectory(prefix="box-", ignore_cleanup_errors=True)
+        with self.at_once, kept as folder:
             work, logs = Path(folder, "work"), Path(folder)
             work.mkdir()
             for name, content in files.items():

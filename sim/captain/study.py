@@ -23,7 +23,7 @@ from sim.captain.config import CaptainConfig, Settings, parse
 from sim.captain.desk import Desk
 from sim.captain.graders import Grade, grade
 from sim.captain.methods import METHODS, NEEDS_NO_SANDBOX, NEEDS_TEAM, attempt, plan_team
-from sim.captain.problems import CORPUS, Problem, Tests, Words, read_problems
+from sim.captain.problems import CORPUS, Problem, ProgramTests, Words, read_problems
 from sim.captain.prompts import prompts_hash
 from sim.captain.retrieval import Retriever, Scorer, make_scorer
 from sim.captain.room import Room, Team
@@ -250,7 +250,7 @@ def _sandbox(
 ) -> Sandbox | None:
     """The sandbox, tried out before anything is spent; None where no program will be run."""
     methods = {condition.method for condition in config.conditions.values()}
-    if methods == {NEEDS_NO_SANDBOX} and not any(isinstance(one.expected, Tests) for one in problems):
+    if methods == {NEEDS_NO_SANDBOX} and not any(isinstance(one.expected, ProgramTests) for one in problems):
         return None
     corpus = Path(config.problems.corpus) if config.problems.corpus else CORPUS
     if not corpus.exists():
