@@ -6,8 +6,10 @@ it (one line says how); 130: stopped by Ctrl-C, resumable.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +21,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 _OURS = ("hydra.", "hydra/", "+hydra", "experiment")
 _NOT_COMPARED = ("resume", "progress", "output")
 _LAUNCHER = "hydra/launcher"
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
 
 Verb = Callable[[Mapping[str, Any], Mapping[str, Any]], object]
 """(resolved configuration, explicit overrides by key) -> anything."""
@@ -45,6 +48,13 @@ class Task:
             self.verb(data, self.explicit(overrides.task, data))
         except UserError as error:
             _leave(str(error), 2)
+        except OSError as error:
+            if error.errno not in _DISK:
+                raise
+            _leave(
+                f"{error.filename or 'disk'}: {error.strerror}; mend that, then continue with resume=<the run>",
+                2,
+            )
         except KeyboardInterrupt:
             _leave("stopped; continue with resume=<the run directory>", 130)
 
@@ -72,6 +82,7 @@ def launch(verb: Verb, config_name: str = "study", check: Check | None = None) -
 
         raise SystemExit(exit_status_of(verb, Path(sys.argv[2])))
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    warnings.showwarning = _one_line_warning
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -142,6 +153,10 @@ def _select(data: Any, key: str) -> Any:
     for part in key.replace("/", ".").split("."):
         data = data.get(part) if isinstance(data, Mapping) else None
     return data
+
+
+def _one_line_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _leave(message: str, status: int) -> None:

@@ -50,6 +50,9 @@ class Menu:
 
 def interventions(vote: bool = False, without: tuple[str, ...] = ()) -> Menu:
     """The menu of interventions, minus ablated ones; vote only if enabled (METHOD 1)."""
+    for name in without:
+        if name not in ACTIONS:
+            raise UserError(f"menu.without names {name!r}; it must be one of {', '.join(ACTIONS)}")
     dropped = {parse_action(name) for name in without}
     kept = tuple(a for a in (*SPOKEN, *((VOTE,) if vote else ())) if a not in dropped)
     return Menu(kept, (0,) * len(kept))

@@ -36,6 +36,9 @@ class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise UserError(
                 f"stop.quorum is {self.quorum}; it must lie in (0, 1] or be null for no early stop"
             )
+        for name in ("confidence", "coverage"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"stop.{name} is {getattr(self, name)}; it must lie in [0, 1]")
 
     def __call__(self, view: PublicView) -> Bools:
         """Which discussions are over (B,)."""

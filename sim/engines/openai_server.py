@@ -291,7 +291,8 @@ def _usage(reply: Any, latency: float, retries: int, replica: int) -> Usage:
 
 
 def _cause(error: BaseException) -> str:
-    return str(error.__cause__ or error)
+    cause = error.__cause__ or error
+    return str(cause) or type(cause).__name__
 
 
 def _words(error: openai.APIStatusError) -> str:

@@ -86,6 +86,8 @@ class TransformersEngine:
     ) -> None:
         if self._running is not None:
             self._running.cancel()
+        for item in self._waiting:
+            item.reply.cancel()
         self._worker.shutdown(wait=True, cancel_futures=True)
         self._runner = None
 
@@ -115,20 +117,35 @@ class TransformersEngine:
         """Serve what waits, batch by batch: all of one kind that were asked before the batch starts."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(0)
-        while self._waiting:
-            kind = type(self._waiting[0].request)
-            batch = [item for item in self._waiting if isinstance(item.request, kind)][: self._config.batch]
-            taken = {id(item) for item in batch}
-            self._waiting = [item for item in self._waiting if id(item) not in taken]
+        while batch := self._next_batch():
+            requests = [item.request for item in batch]
             try:
-                replies = await loop.run_in_executor(
-                    self._worker, self._runner.serve, [item.request for item in batch]
-                )
-            except Exception as error:
+                outcomes = await loop.run_in_executor(self._worker, self._runner.serve, requests)
+            except asyncio.CancelledError:
                 for item in batch:
-                    item.reply.set_exception(error)
-                continue
-            for item, reply in zip(batch, replies, strict=True):
-                if not item.reply.done():
-                    item.reply.set_result(reply)
+                    item.reply.cancel()
+                raise
+            except Exception as error:  # told to everybody who waits for this batch
+                outcomes = [error] * len(batch)
+            for item, outcome in zip(batch, outcomes, strict=True):
+                _settle(item.reply, outcome)
             await asyncio.sleep(0)
+
+    def _next_batch(self) -> list[_Waiting]:
+        """The oldest requests of one kind that somebody still waits for; empty where nothing waits."""
+        wanted = [item for item in self._waiting if not item.reply.done()]
+        kind = type(wanted[0].request) if wanted else None
+        batch = [item for item in wanted if type(item.request) is kind][: self._config.batch]
+        taken = {id(item) for item in batch}
+        self._waiting = [item for item in wanted if id(item) not in taken]
+        return batch
+
+
+def _settle(reply: asyncio.Future[Any], outcome: Any) -> None:
+    """Give a request its reply or its error, unless whoever asked has gone."""
+    if reply.done():
+        return
+    if isinstance(outcome, Exception):
+        reply.set_exception(outcome)
+    else:
+        reply.set_result(outcome)

@@ -21,13 +21,23 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from sim.arrays import Floats
 from sim.engines.checkpoints import local_checkpoint
 from sim.engines.models import ModelConfig
-from sim.engines.protocol import BadReply, ChatReply, ChatRequest, ChooseReply, ChooseRequest, Usage
+from sim.engines.protocol import (
+    BadReply,
+    ChatReply,
+    ChatRequest,
+    ChooseReply,
+    ChooseRequest,
+    EngineError,
+    Usage,
+)
 from sim.engines.templates import ChatTemplate
 from sim.engines.transformers_local import LocalEngineConfig
 from sim.errors import UserError
 from sim.randomness import uniform
 
 Tokens: TypeAlias = list[int]
+Request: TypeAlias = ChatRequest | ChooseRequest
+Outcome: TypeAlias = ChatReply | ChooseReply | EngineError
 _MIN_SHARED = 32
 
 
@@ -56,26 +66,44 @@ class Runner:
         self.model.eval()
         self._prefixes: OrderedDict[tuple[int, ...], Any] = OrderedDict()
         self._kept = config.kept_prefixes
+        self._context = model.context
         self._stop = _stop_tokens(self.tokenizer, self.model)
         self._pads = not _slides(self.model)
 
-    def serve(self, requests: Sequence[ChatRequest | ChooseRequest]) -> list[ChatReply] | list[ChooseReply]:
-        """Replies in the order of the requests, which are all of one kind.
+    def serve(self, requests: Sequence[Request]) -> list[Outcome]:
+        """What became of the requests, which are all of one kind, in their order: an EngineError stands where
+        one cannot be answered, and touches no other.
 
         A model with a sliding window counts padding as words it has seen, so its prompts are read one by one.
         """
-        if self._pads:
-            return self._batch(requests)
-        return [self._batch([request])[0] for request in requests]  # type: ignore[return-value]
+        prompts = [self.template.tokens(request.turns) for request in requests]
+        found: dict[int, Outcome] = {}
+        for i, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
+            if (excess := self._excess(request, prompt)) is not None:
+                found[i] = excess
+        fitting = [i for i in range(len(requests)) if i not in found]
+        for group in [fitting] if self._pads and fitting else [[i] for i in fitting]:
+            replies = self._batch([requests[i] for i in group], [prompts[i] for i in group])
+            found.update(zip(group, replies, strict=True))
+        return [found[i] for i in range(len(requests))]
 
-    def _batch(self, requests: Sequence[ChatRequest | ChooseRequest]) -> list[ChatReply] | list[ChooseReply]:
-        """Replies of one batch.
+    def _excess(self, request: Request, prompt: Tokens) -> EngineError | None:
+        """Why a request does not fit into the model's context; a model read beyond it gives nonsense."""
+        answer = request.max_tokens if isinstance(request, ChatRequest) else 1
+        if len(prompt) + answer <= self._context:
+            return None
+        return EngineError(
+            f"model.context is {self._context} tokens, but a prompt takes {len(prompt)} and its answer up to "
+            f"{answer}; shorten the task or its discussion (world.horizon, world.settings.max_words)"
+        )
+
+    def _batch(self, requests: Sequence[Request], prompts: list[Tokens]) -> Sequence[Outcome]:
+        """Outcomes of one batch.
 
         Prompts are read group by group, since only those of one affinity share a long prefix; texts are then
         written together.
         """
         started = time.perf_counter()
-        prompts = [self.template.tokens(request.turns) for request in requests]
         with torch.inference_mode():
             read = [self._prefill([prompts[i] for i in group]) for group in _by_affinity(requests)]
             rows = _joined(read, _by_affinity(requests))
@@ -85,16 +113,25 @@ class Runner:
 
     def _chosen(
         self, requests: Sequence[ChooseRequest], prompts: list[Tokens], rows: _Read, started: float
-    ) -> list[ChooseReply]:
+    ) -> list[Outcome]:
         latency = time.perf_counter() - started
-        replies = []
-        for i, request in enumerate(requests):
-            scores = rows.logits[i, [self.template.label_token(label) for label in request.labels]].double()
-            chances = torch.softmax(scores, 0).tolist()
-            if not np.isfinite(chances).all():
-                raise BadReply(f"label probabilities are {chances}; the model gave no finite logits")
-            replies.append(ChooseReply(tuple(chances), Usage(len(prompts[i]), 1, rows.cached[i], latency)))
-        return replies
+        outcomes: list[Outcome] = []
+        for request, prompt, logits, cached in zip(requests, prompts, rows.logits, rows.cached, strict=True):
+            try:
+                chances = self._label_chances(logits, request.labels)
+            except BadReply as error:
+                outcomes.append(error)
+            else:
+                outcomes.append(ChooseReply(chances, Usage(len(prompt), 1, cached, latency)))
+        return outcomes
+
+    def _label_chances(self, logits: torch.Tensor, labels: Sequence[str]) -> tuple[float, ...]:
+        """Probabilities of the labels, renormalised over them. Raises BadReply where there are none."""
+        scores = logits[[self.template.label_token(label) for label in labels]].double()
+        chances = torch.softmax(scores, 0).tolist()
+        if not np.isfinite(chances).all():
+            raise BadReply(f"label probabilities are {chances}; the model gave no finite logits")
+        return tuple(chances)
 
     def _written(
         self, requests: Sequence[ChatRequest], prompts: list[Tokens], rows: _Read, started: float
@@ -222,7 +259,7 @@ def _common_length(prompts: list[Tokens]) -> int:
     return length
 
 
-def _by_affinity(requests: Sequence[ChatRequest | ChooseRequest]) -> list[list[int]]:
+def _by_affinity(requests: Sequence[Request]) -> list[list[int]]:
     """Indices of the requests of each affinity, in order of first appearance."""
     groups: dict[str, list[int]] = {}
     for i, request in enumerate(requests):
@@ -265,7 +302,12 @@ def _layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def _sample(logits: torch.Tensor, request: ChatRequest, dice: float) -> int:
-    """A token by inverse CDF over the nucleus, so that a request's text does not depend on its batch."""
+    """A token by inverse CDF over the nucleus, so that a request's text does not depend on its batch.
+
+    Raises EngineError for logits that are not numbers.
+    """
+    if bool(torch.isnan(logits).any()):
+        raise EngineError("the model's logits are NaN; use model.dtype=float32 or another checkpoint")
     if request.temperature < 0.01:
         return int(logits.argmax())
     chances: Floats = torch.softmax(logits.double() / request.temperature, 0).numpy()

@@ -47,8 +47,10 @@ def run_arms(
         check_unchanged(directory, read_config(directory), overridden)
     stored = {**read_config(directory), "progress": data["progress"]}
     with RunStore(directory), tracked(directory, "+".join(stages)):
-        for arm, part in _phases(parse(stored), arm_configs(stored, directory / ARMS), stages):
-            _claimed(arm)
+        arms = arm_configs(stored, directory / ARMS)
+        for arm in arms.values():
+            _claim_arm(arm)
+        for arm, part in _phases(parse(stored), arms, stages):
             run(arm, part)
     return directory
 
@@ -66,7 +68,8 @@ def _phases(
             yield arm, phase
 
 
-def _claimed(arm: Mapping[str, Any]) -> None:
+def _claim_arm(arm: Mapping[str, Any]) -> None:
+    """The arm's directory with its configuration, which arms that read from it expect to find."""
     directory = Path(arm["resume"])
     if not (directory / CONFIG).exists():
         if not directory.exists():

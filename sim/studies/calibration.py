@@ -59,9 +59,15 @@ def lay_out(episodes: Sequence[EpisodeRow], decisions: Sequence[DecisionRow], n_
     return Scores(values, ~np.isnan(values), tuple(row.family for row in episodes))
 
 
-def horizon_of(study: Study, tasks: Tasks) -> int:
-    """T of a fold: the longest horizon of its tasks."""
-    horizon = study.config.world.horizon
+def rounds_of(study: Study) -> int:
+    """Rounds that need a threshold: the longest horizon of any task of the study, since a test discussion may
+    be longer than any of its calibration fold."""
+    every = tuple(task for part in study.folds.values() for task in part)
+    return longest_horizon(every, study.config.world.horizon)
+
+
+def longest_horizon(tasks: Tasks, horizon: int | None) -> int:
+    """T of some tasks: the configured horizon, or else the longest default."""
     return horizon or max(default_horizon(task.n_agents) for task in tasks)
 
 
@@ -77,9 +83,7 @@ async def run_fold(
 ) -> Scores:
     """Hold one calibration fold and lay out its scores."""
     await hold(study, [calibration_work(study, stage, policy, gate, tasks)], advance)
-    return lay_out(
-        study.episodes(stage, policy.name), study.decisions(stage, policy.name), horizon_of(study, tasks)
-    )
+    return lay_out(study.episodes(stage, policy.name), study.decisions(stage, policy.name), rounds_of(study))
 
 
 Calibrate = Callable[[Study, Policy, Advance], Awaitable[Thresholds]]
@@ -138,7 +142,7 @@ async def _trajectory(study: Study, policy: Policy, advance: Advance) -> Thresho
 async def _sequential(study: Study, policy: Policy, advance: Advance) -> Thresholds:
     parts = describe_policy(study.config, policy, study.world_identity)
     tasks = fold(study, "calibration")
-    rounds = horizon_of(study, tasks)
+    rounds = rounds_of(study)
     calibrator = SequentialCalibrator(
         study.config.conformal.alpha, policy_hash=policy_hash(parts), policy=parts
     )
@@ -164,7 +168,7 @@ async def _lockstep(study: Study, policy: Policy, advance: Advance) -> Threshold
     found = gate.thresholds(
         units=[task.family for task in work.tasks],
         policy_hash=policy_hash(parts),
-        rounds=horizon_of(study, work.tasks),
+        rounds=rounds_of(study),
     )
     return replace(found, policy=parts)
 

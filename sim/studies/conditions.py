@@ -14,7 +14,7 @@ from conformal import OpenGate, Thresholds
 from controllers.protocol import Controller
 from controllers.references import Best, Fixed
 from controllers.registry import NAMES
-from sim.config import BASELINES, GATE_SUFFIX, GateKind, StudyConfig, Variant
+from sim.config import BASELINES, GATE_SUFFIX, LEARNED, GateKind, StudyConfig, Variant
 from sim.discussion.actions import ACTION_NAMES, FREE, Menu, free_messages, interventions
 from sim.discussion.ending import Stop
 from sim.discussion.routing import make_router
@@ -76,6 +76,22 @@ def check_condition(config: StudyConfig, condition: str) -> None:
     config.training_of(condition)
     menu_for(config, variant)
     make_router(variant.routing or config.routing.name)
+
+
+def check_behaviour(config: StudyConfig) -> None:
+    """Raise UserError if the exploration's behaviour is no controller that chooses among interventions, or one
+    that is not trained yet."""
+    name = config.exploration.behaviour
+    if name not in NAMES:
+        raise UserError(f"exploration.behaviour is {name!r}; it must be one of {', '.join(NAMES)}")
+    if "free" in name:
+        raise UserError(
+            f"exploration.behaviour is {name!r}, which chooses among free messages; give another one"
+        )
+    if name in LEARNED and config.from_run is None:
+        raise UserError(
+            f"exploration.behaviour is {name!r}, which is not trained yet; give from_run=<a run with its weights>"
+        )
 
 
 def gated(policy: Policy, thresholds: Thresholds, kind: GateKind = "replace") -> Policy:

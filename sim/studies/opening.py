@@ -22,7 +22,7 @@ from sim.errors import UserError
 from sim.records.rows import BranchRow, VoteRow
 from sim.records.run_dir import PROVENANCE, claim, provenance, read_config, read_provenance, write_json
 from sim.records.store import RunStore, iter_rows
-from sim.studies.conditions import check_condition, is_baseline
+from sim.studies.checks import check_config, check_folds
 from sim.studies.study import Study, Tasks, make_folds
 from sim.tasks import demo_task, fetch_hiddenbench, generate_method, generate_travel, load_tasks, write_tasks
 from sim.worlds.cognitive import CognitiveWorld
@@ -65,11 +65,9 @@ def new_run(data: Mapping[str, Any], check: Check) -> tuple[Path, StudyConfig]:
 
 def _checked_tasks(config: StudyConfig, check: Check) -> Tasks:
     check(config)
-    for condition in config.conditions:
-        if not is_baseline(condition):
-            check_condition(config, condition)
+    check_config(config)
     tasks = make_tasks(config.task)
-    make_folds(tasks, config)
+    check_folds(config, make_folds(tasks, config))
     return tasks
 
 
@@ -97,6 +95,24 @@ def check_unchanged(directory: Path, stored: Mapping[str, Any], overridden: Mapp
                 f"{directory}: was run with {key}={kept!r}, not {value!r}; resume without that override, or "
                 "start a new run"
             )
+
+
+def replayed(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a replay: the recorded run's, with what the command line says on top.
+
+    Raises UserError where `replay` names no run.
+    """
+    stored = read_config(Path(data["replay"]))
+    own = ("name", "output", "replay", "resume", "progress", "logger")
+    merged = {**stored, **{key: data[key] for key in own if key in data}}
+    for key, value in overridden.items():
+        *path, last = key.split(".")
+        place = merged
+        for part in path:
+            place[part] = dict(place[part])
+            place = place[part]
+        place[last] = value
+    return merged
 
 
 def _lookup(data: Any, key: str) -> Any:

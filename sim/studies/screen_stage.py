@@ -6,7 +6,6 @@ holds at every round of the policy deployed.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,8 @@ from sim.config import SCREEN_SUFFIX
 from sim.discussion.actions import ACTION_NAMES, parse_action
 from sim.errors import UserError
 from sim.records.rows import DecisionRow, EpisodeRow
-from sim.records.run_dir import write_json
-from sim.studies.calibration import calibration_work, horizon_of
+from sim.records.run_dir import read_json, write_json
+from sim.studies.calibration import calibration_work, rounds_of
 from sim.studies.rollout import Policy
 from sim.studies.screening import Forecast, ScreenedGate
 from sim.studies.study import Advance, Study, fold, hold
@@ -98,7 +97,7 @@ async def fit_band(
     """The band of a condition at the configured alpha_s, from a fresh part of the fold for every round."""
     config = study.config.screening
     tasks = fold(study, "screening")
-    rounds = horizon_of(study, tasks)
+    rounds = rounds_of(study)
     constant = constant_forecast(decisions)
     seen = [name for name, mean in zip(ACTION_NAMES, constant.means, strict=True) if not np.isnan(mean)]
     index = [parse_action(name) for name in seen]
@@ -163,7 +162,7 @@ def read_bands(directory: Path) -> dict[str, Band]:
     if not path.is_file():
         return {}
     try:
-        return msgspec.convert(json.loads(path.read_text(encoding="utf-8")), dict[str, Band])
+        return msgspec.convert(read_json(path), dict[str, Band])
     except msgspec.ValidationError as error:
         raise UserError(f"{path}: {error}") from error
 

@@ -5,7 +5,6 @@ A stage that is already done is not done again, so every stage can be run alone,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,9 @@ from controllers.registry import LEARNED, make_controller
 from sim.discussion.actions import NOBODY
 from sim.errors import UserError
 from sim.records.rows import CallRow, VoteRow
-from sim.records.run_dir import write_json
+from sim.records.run_dir import read_json, write_json
 from sim.records.store import iter_rows
-from sim.studies.calibration import calibrate, horizon_of, planned_discussions
+from sim.studies.calibration import calibrate, longest_horizon, planned_discussions, rounds_of
 from sim.studies.conditions import (
     EVALUATE,
     EXPLORE,
@@ -133,7 +132,9 @@ async def explore(study: Study, report: Reporter) -> None:
         fold(study, name)
     tasks = explored_tasks(config, study.folds)
     depth = (
-        config.exploration.depth or horizon_of(study, tasks) if config.exploration.mode == "tree" else None
+        config.exploration.depth or longest_horizon(tasks, config.world.horizon)
+        if config.exploration.mode == "tree"
+        else None
     )
     work = Work(EXPLORE, explorer(config, behaviour_of(study)), tasks, config.explore_seeds, depth)
     with report.stage(EXPLORE, work.size) as advance:
@@ -144,12 +145,7 @@ def behaviour_of(study: Study) -> Controller:
     """The controller whose proposals the exploration commits."""
     name = study.config.exploration.behaviour
     if name in LEARNED:
-        run = study.config.from_run
-        if run is None:
-            raise UserError(
-                f"exploration.behaviour is {name!r}, which is not trained yet; give from_run=<a run with its weights>"
-            )
-        return make_controller(name, path=Path(run) / CONTROLLER / name)
+        return make_controller(name, path=source_run(study) / CONTROLLER / name)
     return _plain(study, name)
 
 
@@ -231,8 +227,10 @@ def read_thresholds(directory: Path) -> dict[str, Thresholds]:
     path = directory / THRESHOLDS
     if not path.is_file():
         return {}
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return {name: Thresholds.from_dict(item, f"{path}: {name}") for name, item in content.items()}
+    try:
+        return {name: Thresholds.from_dict(item, f"{path}: {name}") for name, item in read_json(path).items()}
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def gate_policy(study: Study, policy: Policy, found: dict[str, Thresholds]) -> Policy:
@@ -240,6 +238,11 @@ def gate_policy(study: Study, policy: Policy, found: dict[str, Thresholds]) -> P
     path = source_run(study) / THRESHOLDS
     if policy.name not in found:
         raise UserError(f"{path}: no thresholds for {policy.name!r}; run the calibrate stage first")
+    if found[policy.name].rounds < rounds_of(study):
+        raise UserError(
+            f"{path}: {policy.name} has thresholds for {found[policy.name].rounds} rounds, but this study's "
+            f"discussions take up to {rounds_of(study)}; calibrate with tasks as long as these"
+        )
     parts = describe_policy(study.config, policy, study.world_identity)
     units = {task.family for task in fold(study, "test")}
     from conformal import policy_hash

@@ -12,7 +12,8 @@ from sim.errors import UserError
 from sim.records.run_dir import tracked
 from sim.records.store import RunStore
 from sim.studies.arms import has_arms, run_arms
-from sim.studies.opening import make_tasks, new_run, opened, resumed_run
+from sim.studies.conditions import check_behaviour
+from sim.studies.opening import make_tasks, new_run, opened, replayed, resumed_run
 from sim.studies.progress import Reporter
 from sim.studies.stages import calibrate_all, evaluate, explore, screen_all, train
 from sim.tasks import write_tasks
@@ -21,8 +22,11 @@ from sim.tasks import write_tasks
 def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: tuple[str, ...]) -> Path:
     """Run some stages in a new run directory, or in the one named by `resume`; returns the directory.
 
-    A study of several arms runs them all, each in a directory of its own below.
+    A study of several arms runs them all, each in a directory of its own below. A replay asked for on the command
+    line starts from the recorded configuration.
     """
+    if "replay" in overridden and data["replay"] is not None and data["resume"] is None:
+        data = replayed(data, overridden)
     if has_arms(data):
         return _run_arms(data, overridden, stages)
 
@@ -60,7 +64,10 @@ def check_prerequisites(config: StudyConfig, stages: tuple[str, ...]) -> None:
         if not getattr(config.split, name):
             raise UserError(
                 f"split.{name} is 0, but this study needs a {name} fold; give it some task families"
+                + (", or set conformal=trajectory, which needs none" if name == "pilot" else "")
             )
+    if explores(config, stages):
+        check_behaviour(config)
     if "train" in stages and "explore" not in stages:
         raise UserError("resume is null; training reads the branches of a run: resume=<its directory>")
     given = config.from_run is not None

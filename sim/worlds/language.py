@@ -357,7 +357,7 @@ def _draw_of(path: str) -> int:
 def clean_message(text: str, names: Sequence[str], max_words: int) -> str:
     """A model's message as published: no thinking, no name in front, one paragraph, at most max_words."""
     words = _THINKING.sub("", text).split()
-    if words and words[0].rstrip(":").strip("*") in names and words[0].strip("*").endswith(":"):
+    if words and ":" in words[0] and words[0].strip("*:") in names:
         words = words[1:]
     return " ".join(words[:max_words])
 

@@ -16,6 +16,7 @@ from sim.arrays import Bools, Ints, Words
 from sim.discussion.actions import Candidates
 from sim.discussion.ending import Votes
 from sim.discussion.public import PublicView
+from sim.errors import UserError
 from sim.randomness import keys, text_keys
 from sim.tasks.task import HiddenProfileTask
 
@@ -49,7 +50,7 @@ class WorldFailure(Exception):
     """A world gave up on an episode after its bounded retries; the episode is recorded as failed."""
 
 
-class MissingBranch(LookupError):
+class MissingBranch(UserError, LookupError):
     """A recorded tree does not hold the branch asked for; names task, seed and path."""
 
 

@@ -84,6 +84,8 @@ class RowWorld(ABC):
 
     async def branch(self, state: RowState, candidates: Candidates) -> RowState:
         """Every admissible candidate, all at the same time; rows of others repeat their parent's beliefs."""
+        # Paths do not say who held which clues: branches of the two kinds of discussion would be mixed up.
+        assert not state.full_information, "discussions under full information are not recorded; vote at once"
         size, width = candidates.actions.shape
         parents = np.repeat(np.arange(size), width)
         flat = {name: getattr(candidates, name).reshape(-1) for name in ("actions", "speakers", "draws")}

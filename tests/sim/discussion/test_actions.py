@@ -95,7 +95,7 @@ def test_settling_a_batch_is_settling_each_row(seed: int) -> None:
 
 def test_ablated_actions_leave_the_menu() -> None:
     assert interventions(without=("route",)).actions == (CHALLENGE, CLARIFY, SEEK_EVIDENCE)
-    with pytest.raises(UserError, match="'chat' is unknown"):
+    with pytest.raises(UserError, match="'chat'"):
         interventions(without=("chat",))
     with pytest.raises(UserError, match="at least one intervention"):
         interventions(vote=True, without=ACTIONS[:4])

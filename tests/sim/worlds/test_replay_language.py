@@ -215,6 +215,8 @@ def test_parsing_of_verbal_answers(text: str, expected: tuple[int, float] | None
 def test_messages_are_published_without_thinking_or_name_and_cut_at_the_bound() -> None:
     assert clean_message("<think>hm</think> Noor: The bridge\n is open.", ("Noor",), 3) == "The bridge is"
     assert clean_message("Noor thinks so", ("Noor",), 9) == "Noor thinks so"
+    for said in ("**Noor:** Two routes: one is open.", "**Noor**: Two routes: one is open."):
+        assert clean_message(said, ("Noor",), 9) == "Two routes: one is open."
 
 
 def test_an_engine_that_gives_up_fails_the_episode() -> None:
