@@ -78,7 +78,7 @@ class RowRecorder:
         decisions = decide(ending.votes, ending.view.key).tolist()
         objectives = ending.objective.tolist()
         outcomes = [
-            self._episode(
+            self.episode_row(
                 row,
                 ending.view,
                 at,
@@ -110,7 +110,7 @@ class RowRecorder:
         """Write discussions that the world gave up on, as failed, with the error."""
         nobody = [[ABSTAIN] * self.episodes.tasks[row].n_agents for row in rows.tolist()]
         failures = [
-            self._episode(row, view, at, "failed", None, ABSTAIN, nobody[at], error)
+            self.episode_row(row, view, at, "failed", None, ABSTAIN, nobody[at], error)
             for at, row in enumerate(rows.tolist())
         ]
         self.write(rows, [], failures)
@@ -167,7 +167,7 @@ class RowRecorder:
                 replaced, threshold, certified, within, state in columns
         ]  # fmt: skip
 
-    def _episode(
+    def episode_row(
         self,
         row: int,
         view: PublicView | None,
@@ -178,6 +178,7 @@ class RowRecorder:
         votes: list[int],
         error: str = "",
     ) -> EpisodeRow:
+        """The outcome of discussion `row` of the batch; `at` is its place in `view`, if it was ever opened."""
         task = self.episodes.tasks[row]
         last = None if view is None else take(view, np.array([at]))
         rounds = 0 if last is None else int(last.rounds[0])

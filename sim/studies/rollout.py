@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from conformal import Decision
+from conformal import Decision, Gate
 from controllers.protocol import BEST, Controller, ProposalFailure
 from sim.arrays import Bools, Floats, Ints, take
 from sim.discussion.actions import Candidates, Menu, settle
@@ -22,7 +22,7 @@ from sim.discussion.objective import Objective, one_step_regret
 from sim.discussion.public import PublicView, digest
 from sim.discussion.routing import Router, candidates
 from sim.discussion.state import Features, observe, signals
-from sim.studies.gates import AnyGate, gate_at
+from sim.studies.gates import AnyGate, SetSampling, gate_at
 from sim.studies.screening import ScreenedGate, decide_screened, evaluate_screened
 from sim.worlds.protocol import Episodes, World, WorldFailure
 
@@ -143,40 +143,77 @@ async def decide_round(world: World[S], state: S, policy: Policy, running: Ints)
     proposal, malformed = settle(np.where(proposed == BEST, options.actions[:, 0], proposed), options)
     if not policy.exhaustive:
         options, proposal = only(options, proposal), np.zeros_like(proposal)
-    t = round_of(view)
     if isinstance(policy.gate, ScreenedGate):
-        given = policy.gate.problem(t, proposal, state_vector(view, features, options), options)
-        branches, objectives, evaluated = await evaluate_screened(
-            world,
-            state,
-            lambda seen: policy.objective(signals(seen)),
-            options,
-            given,
-            policy.gate.audited(view),
+        branches, judged = await _judge_screened(
+            world, state, policy, policy.gate, features, options, proposal
         )
-        options = replace(options, admissible=evaluated)
-        decision = decide_screened(policy.gate, t, given, objectives, evaluated)
-        regrets = one_step_regret(objectives, evaluated)
     else:
-        branches = await world.branch(state, options)
-        objectives = policy.objective(signals(world.view(branches))).reshape(options.actions.shape)
-        regrets = one_step_regret(objectives, options.admissible)
-        proposal = np.where(proposed == BEST, regrets.argmin(1), proposal)
-        decision = gate_at(policy.gate, view).accept(t, proposal, regrets, options.admissible)
+        best = proposed == BEST
+        branches, judged = await _judge_all(world, state, policy, policy.gate, options, proposal, best)
     step = Step(
         running=running,
         view=view,
         features=features,
-        candidates=options,
+        candidates=judged.options,
         branches=world.view(branches),
         objective=policy.objective(features.signals),
-        objectives=np.where(options.admissible, objectives, np.inf),
-        regrets=regrets,
-        proposal=proposal,
+        objectives=judged.objectives,
+        regrets=one_step_regret(judged.objectives, judged.options.admissible),
+        proposal=judged.proposal,
         malformed=malformed,
-        decision=decision,
+        decision=judged.decision,
     )
     return step, branches
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What became of the candidates: those evaluated, their objectives (R, C; +inf for others), the proposal
+    and the decision (R,)."""
+
+    options: Candidates
+    objectives: Floats
+    proposal: Ints
+    decision: Decision
+
+
+async def _judge_all(
+    world: World[S],
+    state: S,
+    policy: Policy,
+    gate: Gate | SetSampling,
+    options: Candidates,
+    proposal: Ints,
+    best: Bools,
+) -> tuple[S, _Judged]:
+    """Evaluate every admissible candidate; where `best` (R,), the proposal is the one of lowest objective."""
+    view = world.view(state)
+    branches = await world.branch(state, options)
+    values = policy.objective(signals(world.view(branches))).reshape(options.actions.shape)
+    regrets = one_step_regret(values, options.admissible)
+    proposal = np.where(best, regrets.argmin(1), proposal)
+    decision = gate_at(gate, view).accept(round_of(view), proposal, regrets, options.admissible)
+    return branches, _Judged(options, np.where(options.admissible, values, np.inf), proposal, decision)
+
+
+async def _judge_screened(
+    world: World[S],
+    state: S,
+    policy: Policy,
+    gate: ScreenedGate,
+    features: Features,
+    options: Candidates,
+    proposal: Ints,
+) -> tuple[S, _Judged]:
+    """Evaluate only what the gate's band cannot rule out; the candidates not evaluated count as not offered."""
+    view = world.view(state)
+    t = round_of(view)
+    given = gate.problem(t, proposal, state_vector(view, features, options), options)
+    branches, objectives, evaluated = await evaluate_screened(
+        world, state, lambda seen: policy.objective(signals(seen)), options, given, gate.audited(view)
+    )
+    decision = decide_screened(gate, t, given, objectives, evaluated)
+    return branches, _Judged(replace(options, admissible=evaluated), objectives, proposal, decision)
 
 
 def only(options: Candidates, column: Ints) -> Candidates:

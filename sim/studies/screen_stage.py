@@ -14,7 +14,14 @@ import msgspec
 import numpy as np
 
 from conformal import Thresholds, order_statistic, rank
-from conformal.screened import GRID, Predictions, problem, procedure_scores, union_scores
+from conformal.screened import (
+    GRID,
+    Predictions,
+    constant_predictions,
+    problem,
+    procedure_scores,
+    union_scores,
+)
 from sim.arrays import Floats, Ints
 from sim.config import SCREEN_SUFFIX
 from sim.discussion.actions import ACTION_NAMES, parse_action
@@ -28,7 +35,6 @@ from sim.studies.study import Advance, Study, fold, hold
 from sim.tasks import folds as cut_folds
 
 SCREENS = "screens.json"
-_SCALE_FLOOR = 0.01
 
 
 class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,18 +68,23 @@ class ConstantForecast:
         return Predictions(self.means[actions], self.scales[actions])
 
 
-def constant_forecast(decisions: list[DecisionRow]) -> ConstantForecast:
-    """Mean and standard deviation of J by action over the explored branches; UserError for one never seen."""
-    values: list[list[float]] = [[] for _ in ACTION_NAMES]
-    for row in decisions:
-        for candidate, objective in zip(row.candidates, row.objectives, strict=True):
+def constant_forecast(decisions: list[DecisionRow]) -> tuple[dict[str, float], dict[str, float]]:
+    """Mean and scale of J by action over the explored branches, of the actions that occur there.
+
+    Raises UserError where nothing was explored.
+    """
+    table = np.full((len(decisions), len(ACTION_NAMES)), np.nan)
+    for row, decision in zip(table, decisions, strict=True):
+        for candidate, objective in zip(decision.candidates, decision.objectives, strict=True):
             if objective is not None:
-                values[parse_action(candidate.split("@")[0].split("#")[0])].append(objective)
-    if not any(values):
+                row[parse_action(candidate.split("@")[0])] = objective
+    seen = np.flatnonzero(~np.isnan(table).all(0)) if len(table) else np.array([], np.int64)
+    if not len(seen):
         raise UserError("screening needs explored branches; give the split a train fold and run explore")
-    means = np.array([np.mean(seen) if seen else np.nan for seen in values])
-    scales = np.array([max(float(np.std(seen)), _SCALE_FLOOR) if seen else np.nan for seen in values])
-    return ConstantForecast(means, scales)
+    found = constant_predictions(table[:, seen], ~np.isnan(table[:, seen]))
+    names = [ACTION_NAMES[action] for action in seen.tolist()]
+    means, scales = (dict(zip(names, column.tolist(), strict=True)) for column in found)
+    return means, scales
 
 
 def forecast_of(band: Band) -> Forecast:
@@ -98,13 +109,10 @@ async def fit_band(
     config = study.config.screening
     tasks = fold(study, "screening")
     rounds = rounds_of(study)
-    constant = constant_forecast(decisions)
-    seen = [name for name, mean in zip(ACTION_NAMES, constant.means, strict=True) if not np.isnan(mean)]
-    index = [parse_action(name) for name in seen]
+    means, scales = constant_forecast(decisions)
     band = Band(
         alpha_s=config.alpha_s, kind=config.band, values=[None] * rounds, n=[0] * rounds,
-        k=[1] * rounds, means=dict(zip(seen, constant.means[index].tolist(), strict=True)),
-        scales=dict(zip(seen, constant.scales[index].tolist(), strict=True)),
+        k=[1] * rounds, means=means, scales=scales,
         guarantee=f"P(executed regret <= q_t | round t reached) >= {1 - config.alpha_s:g} at every round of "
         "this policy, over new task families; not surely, as without screening",
     )  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 
 from controllers.dataset import BranchDataset
@@ -87,27 +88,9 @@ class TreeRecorder(RowRecorder):
         self.write(rows, votes, [self._tree(row) for row in rows.tolist()])
 
     def _tree(self, row: int) -> EpisodeRow:
-        task = self.episodes.tasks[row]
-        return EpisodeRow(
-            stage=self.stage,
-            condition=self.policy.name,
-            task=task.id,
-            family=task.family,
-            seed=int(self.episodes.seeds[row]),
-            n_agents=task.n_agents,
-            n_options=task.n_options,
-            answer=task.answer_index,
-            decision=ABSTAIN,
-            votes=[ABSTAIN] * task.n_agents,
-            rounds=int(self._depth[row]),
-            messages=0,
-            words=0.0,
-            path="",
-            ending=TREE,
-            final_objective=None,
-            malformed=int(self._malformed[row]),
-            branches_evaluated=int(self._evaluated[row]),
-        )
+        nobody = [ABSTAIN] * self.episodes.tasks[row].n_agents
+        episode = self.episode_row(row, None, 0, TREE, None, ABSTAIN, nobody)
+        return msgspec.structs.replace(episode, rounds=int(self._depth[row]))
 
 
 def with_tree_horizon(
