@@ -215,6 +215,14 @@ class LanguageWorld(RowWorld):
 
         return await self._surely(self.store.votes((task.id, seed, path), make))
 
+    async def first_belief(
+        self, task: HiddenProfileTask, seed: int, agent: int, order: Sequence[int]
+    ) -> Floats | None:
+        """An agent's belief (K,) before any message, by choice among options shown in a given order; it
+        comes in their published order. None where the answer cannot be read; raises WorldFailure."""
+        seat = Seat(task, seed, agent, "", (), False)
+        return await self._surely(self._ask_by_choice(seat, "belief", list(order), _Tokens()))
+
     @staticmethod
     async def _surely(made: Awaitable[R]) -> R:
         """Turn an engine that gave up into a failed episode; one that is gone stops the run, resumable."""
