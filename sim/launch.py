@@ -10,7 +10,7 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,8 +42,8 @@ class Task:
         from hydra.core.hydra_config import HydraConfig
 
         overrides = HydraConfig.get().overrides
-        data = resolved(composed)
         try:
+            data = resolved(composed)
             _refuse_unused_launcher(HydraConfig.get())
             self.verb(data, self.explicit(overrides.task, data))
         except UserError as error:
@@ -66,6 +66,8 @@ class Task:
     def explicit(self, overrides: Sequence[str], data: Mapping[str, Any]) -> dict[str, Any]:
         """What overrides set by themselves, key -> composed value; Hydra's own keys and `resume` left out."""
         keys = [override.lstrip("+~").split("=")[0].split("@")[0] for override in overrides]
+        for override in overrides:
+            keys += _keys_of_experiment(override)
         return {
             key: _select(data, key) for key in keys if not key.startswith(_OURS) and key not in _NOT_COMPARED
         }
@@ -143,10 +145,36 @@ def _judge(sweep: Path) -> None:
 
 
 def resolved(composed: Any) -> dict[str, Any]:
-    """The composed configuration as plain data, every interpolation resolved."""
+    """The composed configuration as plain data, every interpolation resolved; UserError for a value that has no
+    default and was not given."""
     from omegaconf import OmegaConf
+    from omegaconf.errors import MissingMandatoryValue
 
-    return cast("dict[str, Any]", OmegaConf.to_container(composed, resolve=True, throw_on_missing=True))
+    try:
+        plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise UserError(f"{error.full_key}: it has no default; give {error.full_key}=<value>") from error
+    return cast("dict[str, Any]", plain)
+
+
+def _keys_of_experiment(override: str) -> list[str]:
+    """The dotted keys that `experiment=NAME` sets by itself; none for any other override."""
+    import yaml
+
+    name, _, value = override.lstrip("+").partition("=")
+    path = CONF / "experiment" / f"{value}.yaml"
+    if name != "experiment" or not path.is_file():
+        return []
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return list(_leaves({key: part for key, part in content.items() if key != "defaults"}))
+
+
+def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
 
 
 def _select(data: Any, key: str) -> Any:

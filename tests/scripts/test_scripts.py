@@ -1,27 +1,34 @@
-"""The scripts as a user runs them: real processes, exit statuses, one-line errors, real SIGKILLs."""
+"""The scripts as a user runs them: real processes, exit statuses, one-line errors, real SIGKILLs.
+
+Mistakes are tried in one process, through the very files a user starts, because a start takes seconds.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
-import random
+import runpy
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from sim.records.rows import DecisionRow, EpisodeRow
+from sim.records.rows import BranchRow, DecisionRow, EpisodeRow, VoteRow
 from sim.records.store import read_rows
+from sim.tasks import load_tasks
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 SMALL = (
-    "task.count=90", "split.train=15", "split.pilot=25", "split.calibration=25", "split.test=25",
+    "task.count=60", "split.train=8", "split.pilot=12", "split.calibration=12", "split.test=15",
     "training.epochs=2", "progress=false", "conditions=[hidden_post,rules,mlp]", "certified=[rules,mlp]",
-    "world.batch=5",
+    "world.batch=5", "world.horizon=5",
 )  # fmt: skip
 
 
@@ -31,14 +38,30 @@ def command(name: str, *arguments: str) -> list[str]:
 
 
 def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A script run to its end."""
+    """A script run to its end in a process of its own."""
     return subprocess.run(command(name, *arguments), capture_output=True, text=True, timeout=120)
 
 
-def content(directory: Path) -> tuple[list[bytes], set[bytes]]:
-    """Everything the tables are made of, in the order of its keys."""
-    episodes = sorted(msgspec.json.encode(row) for row in read_rows(directory, EpisodeRow))
-    return episodes, {msgspec.json.encode(row) for row in read_rows(directory, DecisionRow)}
+def entered(name: str, *arguments: str) -> tuple[int, str]:
+    """A script run to its end in this process: exit status and what it said on stderr."""
+    kept, said = sys.argv, io.StringIO()
+    sys.argv = command(name, *arguments)[1:]
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        return int(end.code or 0), said.getvalue()
+    finally:
+        sys.argv = kept
+    return 0, said.getvalue()
+
+
+def content(directory: Path) -> dict[str, object]:
+    """Everything that tables are made of and everything that was learned, whatever the order of writing."""
+    kinds = (EpisodeRow, DecisionRow, BranchRow, VoteRow)
+    rows = {kind.__name__: {msgspec.json.encode(row) for row in read_rows(directory, kind)} for kind in kinds}
+    files = [*directory.glob("controller/*/*"), *directory.glob("tables/*"), directory / "thresholds.json"]
+    return {**rows, **{str(path.relative_to(directory)): path.read_bytes() for path in files}}
 
 
 @pytest.fixture(name="whole", scope="session")
@@ -46,7 +69,8 @@ def _whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("whole")
     done = run("pipeline", *SMALL, f"output={root}")
     assert done.returncode == 0, done.stderr
-    return next(root.iterdir())
+    (directory,) = root.iterdir()
+    return directory
 
 
 def test_the_pipeline_ends_with_tables_figures_and_a_page(whole: Path) -> None:
@@ -57,57 +81,136 @@ def test_the_pipeline_ends_with_tables_figures_and_a_page(whole: Path) -> None:
     assert "<script src" not in (whole / "report.html").read_text()
 
 
-def test_the_report_is_printed_again_from_the_records(whole: Path) -> None:
+def test_the_report_is_made_again_from_the_records(whole: Path) -> None:
+    before = content(whole)
     done = run("report", str(whole))
     assert done.returncode == 0, done.stderr
     assert "rules+gate" in done.stdout
+    assert content(whole) == before
 
 
-def test_a_killed_pipeline_resumes_to_the_same_content(whole: Path, tmp_path: Path) -> None:
-    """Real SIGKILLs at seeded moments, over all stages, until a resume gets through."""
-    dice = random.Random(5)
-    started = subprocess.Popen(command("pipeline", *SMALL, f"output={tmp_path}"), stderr=subprocess.DEVNULL)
-    kills = 0
-    while kills < 6:
-        time.sleep(dice.uniform(0.9, 2.5))
-        if started.poll() is not None:
+def _explored(directory: Path) -> bool:
+    """Some discussions were explored, not all."""
+    episodes = directory / "episodes.jsonl"
+    return episodes.exists() and episodes.stat().st_size > 0
+
+
+def _trained(directory: Path) -> bool:
+    """Weights are there, so calibration has begun or is about to."""
+    return (directory / "controller" / "mlp").is_dir()
+
+
+def _evaluating(directory: Path) -> bool:
+    """Some discussions were evaluated."""
+    return b'"stage":"evaluate"' in (directory / "episodes.jsonl").read_bytes()
+
+
+def killed(arguments: tuple[str, ...], root: Path, when: Callable[[Path], bool]) -> Path:
+    """A pipeline killed as soon as something is seen in its run directory."""
+    process = subprocess.Popen(command("pipeline", *arguments), stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 90
+    while process.poll() is None and time.monotonic() < deadline:
+        if any(when(made) for made in root.glob("*") if (made / "status.json").exists()):
+            os.kill(process.pid, signal.SIGKILL)
             break
-        os.kill(started.pid, signal.SIGKILL)
-        started.wait()
-        kills += 1
-        made = list(tmp_path.iterdir())
-        arguments = (f"resume={made[0]}", "progress=false") if made else (*SMALL, f"output={tmp_path}")
-        started = subprocess.Popen(command("pipeline", *arguments), stderr=subprocess.DEVNULL)
-    assert started.wait(timeout=120) == 0
-    assert kills >= 1
-    (directory,) = tmp_path.iterdir()
+        time.sleep(0.002)
+    assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
+    (directory,) = root.iterdir()
+    return directory
+
+
+def test_a_pipeline_killed_in_three_stages_resumes_to_the_same_content(whole: Path, tmp_path: Path) -> None:
+    """Real SIGKILLs of real processes; the order of rows and the batches differ, the tables do not."""
+    directory = killed((*SMALL, f"output={tmp_path}"), tmp_path, _explored)
+    again = (f"resume={directory}", "progress=false")
+    killed(again, tmp_path, _trained)
+    killed(again, tmp_path, _evaluating)
+    assert not (directory / "report.html").exists()
+    done = run("pipeline", *again)
+    assert done.returncode == 0, done.stderr
     assert content(directory) == content(whole)
-    for table in sorted((whole / "tables").iterdir()):
-        assert (directory / "tables" / table.name).read_bytes() == table.read_bytes(), table.name
+    assert json.loads((directory / "status.json").read_text())["state"] == "finished"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("no_such_key=1",), "no_such_key: there is no such setting"),
-        (("task=nowhere",), "task=nowhere: there is no such choice; choose from demo"),
-        (("conformal.alpha=2",), "conformal.alpha is 2"),
-        (("seed=abc",), "Expected `int`, got `str`"),
-        (("resume=/nowhere",), "not a run directory"),
-        (
-            ("task=file", "task.path=/nowhere.json", "split=few", "conformal=trajectory"),
-            "/nowhere.json: cannot be read",
-        ),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_status_2(
+def test_stages_run_one_by_one_give_what_the_pipeline_gives(whole: Path, tmp_path: Path) -> None:
+    """In other batches too: `world.batch` bounds memory and changes no result."""
+    other = tuple("world.batch=64" if value.startswith("world.batch") else value for value in SMALL)
+    status, said = entered("explore", *other, f"output={tmp_path}")
+    assert status == 0, said
+    (directory,) = tmp_path.iterdir()
+    for name in ("train", "calibrate", "evaluate"):
+        status, said = entered(name, f"resume={directory}", "progress=false")
+        assert status == 0, said
+    piped = {name: value for name, value in content(whole).items() if not name.startswith("tables/")}
+    assert content(directory) == piped
+
+
+def test_a_finished_run_resumed_does_nothing_again(whole: Path) -> None:
+    rows = {path: path.read_bytes() for path in whole.glob("*.jsonl")}
+    status, said = entered("evaluate", f"resume={whole}", "progress=false")
+    assert status == 0, said
+    assert {path: path.read_bytes() for path in whole.glob("*.jsonl")} == rows
+
+
+MISTAKES = [
+    (("no_such_key=1",), "no_such_key: there is no such setting"),
+    (("conformal.alpha=2",), "conformal.alpha is 2"),
+    (("conformal.aplha=0.2",), "did you mean conformal.alpha?"),
+    (("task=nowhere",), "task=nowhere: there is no such choice; choose from demo"),
+    (("seed=abc",), "Expected `int`, got `str`"),
+    (("menu.without=[chat]",), "menu.without names 'chat'"),
+    (("objective.cost=0.5",), "objective weights sum to 1.45"),
+    (("split.test=0",), "split.test is 0"),
+    (("resume=/nowhere",), "not a run directory"),
+    (("task=file",), "task.path: it has no default; give task.path=<value>"),
+    (
+        ("task=file", "task.path=/nowhere.json", "split=few", "conformal=trajectory"),
+        "/nowhere.json: cannot be read",
+    ),
+    (("resume",), "'resume' sets nothing; give key=value"),
+    (("--frobnicate",), "--frobnicate is no flag"),
+    (("conditions=[rules",), ""),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES)
+def test_a_mistake_is_one_line_and_status_2(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    status, said = entered("pipeline", *arguments, f"output={tmp_path / 'runs'}")
+    assert status == 2, said
+    assert words in said
+    assert said.startswith("error: ")
+    assert len(said.strip().splitlines()) == 1, said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES[:2])
+def test_a_mistake_ends_a_real_process_with_status_2(
     arguments: tuple[str, ...], words: str, tmp_path: Path
 ) -> None:
     done = run("pipeline", *arguments, f"output={tmp_path / 'runs'}")
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-    assert not (tmp_path / "runs").exists()
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "override", ["conformal.alpha=0.2", "task=demo", "seed=1", "world.horizon=3", "experiment=method9"]
+)
+def test_a_run_is_not_resumed_under_other_overrides(override: str, whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
+    status, said = entered("pipeline", f"resume={whole}", override)
+    assert status == 2, said
+    assert "was run with" in said
+    assert "resume without that override, or start a new run" in said
+    assert len(said.strip().splitlines()) == 1
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
+
+
+def test_a_run_is_resumed_under_the_overrides_it_was_started_with(whole: Path) -> None:
+    status, said = entered("evaluate", f"resume={whole}", *SMALL)
+    assert status == 0, said
 
 
 def test_help_names_groups_examples_and_values() -> None:
@@ -118,15 +221,22 @@ def test_help_names_groups_examples_and_values() -> None:
 
 
 def test_task_files_round_trip_through_the_script(tmp_path: Path) -> None:
-    target = tmp_path / "tasks.json"
-    done = run("make_tasks", "task=travel_hard", "task.count=5", f"output={target}")
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(target.read_text())) == 5
+    target, again = tmp_path / "tasks.json", tmp_path / "again.json"
+    status, said = entered("make_tasks", "task=travel_hard", "task.count=5", f"output={target}")
+    assert status == 0, said
+    made = load_tasks(target)
+    assert len(made) == 5
+    status, said = entered("make_tasks", "task=file", f"task.path={target}", f"output={again}")
+    assert status == 0, said
+    assert load_tasks(again) == made
+    status, said = entered("make_tasks", "task=demo", f"output={tmp_path / 'tasks.txt'}")
+    assert (status, "name the task file to write" in said) == (2, True)
 
 
-def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("in the way")
-    done = run("pipeline", *SMALL, f"output={blocker / 'runs'}")
-    assert done.returncode == 2
-    assert "choose a writable folder with output=" in done.stderr
+    status, said = entered("pipeline", *SMALL, f"output={blocker / 'runs'}")
+    assert status == 2
+    assert "choose a writable folder with output=" in said
+    assert blocker.read_text() == "in the way"

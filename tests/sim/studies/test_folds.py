@@ -41,16 +41,17 @@ def study_of(config: Config, tmp_path: Path, *overrides: str) -> StudyConfig:
     return parse(config(tmp_path, *overrides))
 
 
+@pytest.fixture(name="small", scope="module")
+def _small(config: Config, tmp_path_factory: pytest.TempPathFactory) -> StudyConfig:
+    shares = ("split.train=2", "split.pilot=1", "split.calibration=2", "split.test=3")
+    return study_of(config, tmp_path_factory.getbasetemp(), *shares)
+
+
 @settings(max_examples=40)
 @given(st.lists(st.integers(1, 5), min_size=8, max_size=16), st.integers(0, 1000))
-def test_no_family_is_ever_divided(
-    config: Config, tmp_path_factory: pytest.TempPathFactory, sizes: list[int], seed: int
-) -> None:
-    parsed = study_of(
-        config, tmp_path_factory.getbasetemp(), f"split.seed={seed}", "split.train=2", "split.pilot=1",
-        "split.calibration=2", "split.test=3",
-    )  # fmt: skip
-    assert divided(in_families(sizes), parsed) == set()
+def test_no_family_is_ever_divided(small: StudyConfig, sizes: list[int], seed: int) -> None:
+    split = msgspec.structs.replace(small.split, seed=seed)
+    assert divided(in_families(sizes), msgspec.structs.replace(small, split=split)) == set()
 
 
 def divided(tasks: Tasks, parsed: StudyConfig) -> set[str]:

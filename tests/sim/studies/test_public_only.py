@@ -28,7 +28,7 @@ from sim.discussion.inputs import state_vector
 from sim.discussion.objective import Objective
 from sim.discussion.public import PublicView, digest
 from sim.discussion.routing import make_router
-from sim.discussion.state import Features
+from sim.discussion.state import Features, observe
 from sim.records.rows import DecisionRow, EpisodeRow
 from sim.records.store import read_rows
 from sim.studies.rollout import Policy, Step, decide_round
@@ -195,10 +195,10 @@ def test_features_that_see_a_secret_are_caught(monkeypatch: pytest.MonkeyPatch) 
     """Mutant: the state builder reads the state of the world instead of the record."""
     from sim.studies import rollout
 
-    world, honest = _Spy(Cognition(), 8), rollout.observe
+    world = _Spy(Cognition(), 8)
 
     def leaking(view: PublicView) -> Features:
-        return replace(honest(view), confidence=world.seen.minds.latent.max((1, 2)))
+        return replace(observe(view), confidence=world.seen.minds.latent.max((1, 2)))
 
     monkeypatch.setattr(rollout, "observe", leaking)
     assert differences(world, Rules, 1) == {"confidence", "state"}
