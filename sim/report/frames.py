@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
+from sim.discussion.ending import ABSTAIN
 from sim.discussion.objective import SPREAD_FLOOR
 from sim.records.rows import FULL_INFORMATION, BranchRow, DecisionRow, EpisodeRow, VoteRow
 from sim.report.source import EVALUATION, GATE_SUFFIX, Run
@@ -48,12 +49,18 @@ class Frames:
 def make_frames(run: Run) -> Frames:
     """The frames of a run."""
     costs = _costs(run.branches, run.votes)
+    orders = {(row.task, row.seed, row.path): row.orders for row in run.votes}
     decisions: dict[tuple[str, str, str, int], list[DecisionRow]] = {}
     for row in run.decisions:
         decisions.setdefault((row.stage, row.condition, row.task, row.seed), []).append(row)
     recorded = bool(run.branches)
     episodes = [
-        _episode(row, decisions.get((row.stage, row.condition, row.task, row.seed), ()), costs, recorded)
+        (
+            *_episode(
+                row, decisions.get((row.stage, row.condition, row.task, row.seed), ()), costs, recorded
+            ),
+            _displayed(row, orders.get((row.task, row.seed, vote_path(row)), ())),
+        )
         for row in run.episodes
     ]
     families = {row.task: row.family for row in run.episodes}
@@ -115,8 +122,15 @@ _EPISODE_TYPES = _KEY_TYPES | {
     "messages": "int64", "words": "float64", "path": "str", "ending": "str", "final_objective": "float64",
     "malformed": "int64", "branches_evaluated": "int64", "failed": "bool", "error": "str",
     **{f"committed_{cost}": "float64" for cost in COSTS[1:]},
-    **{f"counterfactual_{cost}": "float64" for cost in COSTS},
+    **{f"counterfactual_{cost}": "float64" for cost in COSTS}, "displayed": "object",
 }  # fmt: skip
+
+
+def _displayed(row: EpisodeRow, orders: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Positions at which the voters saw the options they chose; nothing for abstentions and where no list
+    was shown."""
+    seen = zip(row.votes, orders, strict=False)
+    return tuple(order.index(vote) for vote, order in seen if vote != ABSTAIN)
 
 
 def _episode(

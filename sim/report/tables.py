@@ -261,9 +261,13 @@ def position_baselines(frames: Frames) -> pd.DataFrame:
 
 
 def positions(frames: Frames) -> pd.DataFrame:
-    """Where in the published order final votes fall, by condition, beside where the answers stand.
+    """Where final votes fall, by condition and over all, beside where the answers stand.
 
-    Shares are of all votes; abstentions, failed episodes' among them, have a column of their own.
+    `position_i` are shares of all votes in the published order of the options; abstentions, failed episodes'
+    among them, have a column of their own. `displayed_i` are shares of the votes cast after a list was shown,
+    by the position in that list: orders are seeded, so their deviation from even is the model's position
+    bias. Without a list (cognitive agents) there are no such columns. Numbers of options must not be mixed to
+    read it: `chance_i` is the share a voter without bias would give.
     """
     episodes = frames.episodes
     tasks = episodes.drop_duplicates("task")
@@ -272,16 +276,36 @@ def positions(frames: Frames) -> pd.DataFrame:
     width = int(tasks["n_options"].max())
     truth = _shares(tasks["answer"].to_numpy(), tasks["n_options"].to_numpy(), width)
     rows: list[dict[str, object]] = [{"condition": "(answers)", **truth}]
-    for name in sorted_conditions(episodes["condition"]):
-        mine = episodes[episodes["condition"] == name]
-        cast = [
-            (vote, options)
-            for votes, options in zip(mine["votes"], mine["n_options"], strict=True)
-            for vote in votes
-        ]
-        choice, options = (np.array(column, dtype=np.int64) for column in zip(*cast, strict=True))
-        rows.append({"condition": name, **_shares(choice, options, width)})
+    groups = [
+        *(
+            (name, episodes[episodes["condition"] == name])
+            for name in sorted_conditions(episodes["condition"])
+        ),
+        ("(all votes)", episodes),
+    ]
+    for name, mine in groups:
+        choice, options = _flat(mine, "votes")
+        rows.append({"condition": name, **_shares(choice, options, width), **_displayed_shares(mine, width)})
     return pd.DataFrame(rows)
+
+
+def _flat(episodes: pd.DataFrame, column: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The entries of a column of tuples, one after another, and the number of options each was chosen from."""
+    entries = [entry for entry in episodes[column] for entry in entry]
+    options = np.repeat(episodes["n_options"].to_numpy(), [len(entry) for entry in episodes[column]])
+    return np.array(entries, dtype=np.int64), options
+
+
+def _displayed_shares(episodes: pd.DataFrame, width: int) -> dict[str, object]:
+    seen, options = _flat(episodes, "displayed")
+    if not len(seen):
+        return {}
+    places = range(width)
+    return {
+        "displayed": len(seen),
+        **{f"displayed_{i + 1}": float(np.mean(seen == i)) for i in places},
+        **{f"chance_{i + 1}": float(np.mean((options > i) / options)) for i in places},
+    }
 
 
 def _shares(choice: npt.NDArray[np.int64], options: npt.NDArray[np.int64], width: int) -> dict[str, object]:

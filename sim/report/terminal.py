@@ -104,6 +104,7 @@ def print_report(run_dir: str | Path, console: Console | None = None) -> None:
     )
     if len(accuracy):
         out.print(accuracy_table(accuracy, paired, out.width >= _WIDE))
+        _print_positions(out, _read(directory, "baselines"), _read(directory, "positions"))
     if len(certificates):
         out.print()
         _print_certificates(out, coverage, certificates)
@@ -144,6 +145,18 @@ def accuracy_table(accuracy: pd.DataFrame, paired: pd.DataFrame, wide: bool = Tr
     notes = sorted(set(accuracy["note"].dropna()) - {""})
     table.caption = escape("; ".join(notes)) or None
     return table
+
+
+def _print_positions(out: Console, baselines: pd.DataFrame, positions: pd.DataFrame) -> None:
+    """What blind answers would score, and the voters' position bias where they were shown a list."""
+    scores = [f"{row['baseline']} {row['task_accuracy']:.2f}" for row in baselines.to_dict("records")]
+    out.print(f"answering blindly: {', '.join(scores)}", highlight=False)
+    if "displayed" not in positions:
+        return
+    every = positions[positions["condition"] == "(all votes)"].iloc[0]
+    places = range(1, 1 + sum(name.startswith("chance_") for name in positions.columns))
+    shares = [f"{every[f'displayed_{i}']:.2f} ({every[f'chance_{i}']:.2f})" for i in places]
+    out.print(f"votes by displayed position, without bias in brackets: {', '.join(shares)}", highlight=False)
 
 
 def _print_contrasts(out: Console, folder: Path, name: str, *labels: str) -> None:

@@ -1,21 +1,20 @@
 """How far a model's answers depend on where an option stands in the list, apart from what it says.
 
 Asked about every cyclic order of a task's options, a model without bias picks every position equally often,
-since each option stands once at each. Recorded votes tell the same of a run, at no further call.
+since each option stands once at each. Recorded votes tell the same of a run at no further call: that is the
+report's `positions` table.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
-from sim.arrays import Floats, Ints
+from sim.arrays import Floats
 from sim.discussion.beliefs import top_shares
-from sim.discussion.ending import ABSTAIN
-from sim.records.rows import VoteRow
 from sim.tasks.task import HiddenProfileTask
 from sim.worlds.language import LanguageWorld
 
@@ -87,17 +86,3 @@ def _row(model: str, tasks: Sequence[HiddenProfileTask], answers: Sequence[Float
         accuracy_published=float(np.mean([hits[0].mean() for hits in right])),
         accuracy_over_orders=float(np.mean([hits.mean() for hits in right])),
     )
-
-
-def votes_by_displayed_position(rows: Iterable[VoteRow]) -> dict[int, Ints]:
-    """Final votes by the position at which the voter saw the option: counts (K,) by number of options K.
-
-    Orders are seeded, so without bias positions are equally likely. Abstentions have no position, and votes
-    of a world that shows no list are left out.
-    """
-    counts: dict[int, Ints] = {}
-    for row in rows:
-        for choice, order in zip(row.choice, row.orders, strict=False):
-            if choice != ABSTAIN:
-                counts.setdefault(len(order), np.zeros(len(order), np.int64))[order.index(choice)] += 1
-    return counts

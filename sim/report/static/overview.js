@@ -180,7 +180,7 @@ function costSection(tables) {
 function baselineSection(tables) {
   if (!tables.positions.rows.length) return null;
   return section("Position baselines",
-    "What always giving the first or the last option would score, and where in the published order votes fall.",
+    "What always giving the first or the last option would score, and where votes fall: in the published order, and in the order each voter was shown (chance: without position bias).",
     dataTable(tables.baselines), foldedTable("Votes by position", tables.positions));
 }
 

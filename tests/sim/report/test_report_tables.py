@@ -199,6 +199,31 @@ def test_position_baselines_and_votes(worked_example: Any) -> None:
     assert positions["(answers)"]["n"] == 2
 
 
+def test_votes_by_displayed_position(run_writer: Callable[[str], Any]) -> None:
+    run = run_writer("shown")
+    run.episode("hidden_post", "a", 0, (0, 1), path="free@0")
+    run.vote("a", "free@0", (0, 1), orders=[[1, 0], [0, 1]])
+    run.episode("hidden_post", "b", 0, (0, -1))
+    run.vote("b", "", (0, -1), orders=[[0, 1], [0, 1]])
+    run.episode("full_info", "a", 0, (0, 0))
+    positions = rows_of(tables.positions(frames_of(run).evaluation()))
+    row = positions["hidden_post"]
+    assert (row["displayed"], row["displayed_1"], row["displayed_2"]) == (
+        3,
+        pytest.approx(1 / 3),
+        pytest.approx(2 / 3),
+    )
+    assert row["chance_1"] == row["chance_2"] == 0.5
+    assert (positions["(all votes)"]["n"], positions["(all votes)"]["displayed"]) == (6, 3)
+    assert pd.isna(positions["full_info"]["displayed"])
+
+
+def test_cognitive_agents_see_no_list(worked_example: Any) -> None:
+    assert not [
+        name for name in tables.positions(frames_of(worked_example).evaluation()) if "displayed" in name
+    ]
+
+
 def test_only_the_evaluation_is_tabulated(worked_example: Any) -> None:
     before = tables.accuracy(frames_of(worked_example).evaluation())
     worked_example.episode("rules", "c", 1, (1, 1), stage="calibrate")

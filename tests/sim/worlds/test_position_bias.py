@@ -9,20 +9,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from sim.discussion.ending import ABSTAIN
 from sim.engines.protocol import BadReply, ChooseRequest, EngineError
 from sim.engines.scripted import ScriptedEngine
-from sim.records.rows import VoteRow
 from sim.tasks import demo_task
 from sim.tasks.task import HiddenProfileTask
 from sim.worlds.branch_store import BranchStore
 from sim.worlds.language import LanguageSettings, LanguageWorld
-from sim.worlds.position_bias import (
-    PositionBiasRow,
-    cyclic_orders,
-    measure_position_bias,
-    votes_by_displayed_position,
-)
+from sim.worlds.position_bias import PositionBiasRow, cyclic_orders, measure_position_bias
 from sim.worlds.protocol import WorldFailure
 
 TASK = demo_task()
@@ -98,12 +91,3 @@ def test_an_engine_that_gives_up_is_no_measurement() -> None:
 
     with pytest.raises(WorldFailure, match="status 500"):
         measured(gone)
-
-
-def test_recorded_votes_are_counted_where_they_were_seen() -> None:
-    row = VoteRow(
-        "t", 0, "", [2, 0, ABSTAIN], [[0.2, 0.3, 0.5]] * 3, orders=[[2, 0, 1], [1, 2, 0], [0, 1, 2]]
-    )
-    cognitive = VoteRow("t", 1, "", [0, 1, 1], [[0.2, 0.3, 0.5]] * 3)
-    counts = votes_by_displayed_position([row, cognitive])
-    assert {size: found.tolist() for size, found in counts.items()} == {3: [1, 0, 1]}
