@@ -144,6 +144,14 @@ def _judge(sweep: Path) -> None:
         raise SystemExit(1)
 
 
+def composed(*overrides: str, config_name: str = "study") -> dict[str, Any]:
+    """The resolved configuration that a script gets from these words of its command line, for callers in Python."""
+    from hydra import compose, initialize_config_dir
+
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return resolved(compose(config_name, list(overrides)))
+
+
 def resolved(composed: Any) -> dict[str, Any]:
     """The composed configuration as plain data, every interpolation resolved; UserError for a value that has no
     default and was not given."""

@@ -50,28 +50,21 @@ def branches_per_second(size: int) -> float:
 
 def study_config(tasks: int) -> dict[str, object]:
     """The configuration of an evaluation of `tasks` tasks that keeps outcomes only."""
-    from hydra import compose, initialize_config_dir
+    from sim.launch import composed
 
-    from sim.launch import CONF, resolved
-
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        composed = compose(
-            "study",
-            [
-                f"task.count={tasks}",
-                "split.train=0",
-                "split.pilot=0",
-                "split.calibration=0",
-                f"split.test={tasks}",
-                "conditions=[hidden_post,rules]",
-                "certified=[]",
-                "record=episodes",
-                "name=bench",
-                "progress=false",
-                "output=runs/.bench",
-            ],
-        )
-    return resolved(composed)
+    return composed(
+        f"task.count={tasks}",
+        "split.train=0",
+        "split.pilot=0",
+        "split.calibration=0",
+        f"split.test={tasks}",
+        "conditions=[hidden_post,rules]",
+        "certified=[]",
+        "record=episodes",
+        "name=bench",
+        "progress=false",
+        "output=runs/.bench",
+    )
 
 
 def measure(reduced: bool) -> Iterator[Measurement]:

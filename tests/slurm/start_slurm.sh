@@ -1,6 +1,6 @@
 #!/bin/bash
 # A real Slurm of one node in a folder of its own, from Debian's packages; needs root. Prints where its slurm.conf is.
-#   start_slurm.sh FOLDER        install what is missing, start, wait until the node takes jobs
+#   start_slurm.sh FOLDER        start, wait until the node takes jobs
 #   start_slurm.sh FOLDER stop   end its daemons
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: start_slurm.sh FOLDER [stop]}")
@@ -15,18 +15,16 @@ if [ "${2:-}" = stop ]; then
     stop
     exit 0
 fi
-if ! command -v slurmctld slurmd munged srun >/dev/null; then
-    if [ "$(id -u)" != 0 ]; then
-        echo "error: Slurm is not installed; run as root, or apt install munge slurmctld slurmd slurm-client" >&2
-        exit 2
-    fi
-    export DEBIAN_FRONTEND=noninteractive
-    { apt-get update && apt-get install -y --no-install-recommends munge slurmctld slurmd slurm-client; } \
-        >"/tmp/install_slurm.$$.log" 2>&1 || {
-        echo "error: Slurm's packages could not be installed; see /tmp/install_slurm.$$.log" >&2
+for command in munged slurmctld slurmd srun; do
+    command -v "$command" >/dev/null || {
+        echo "error: $command is missing; apt install munge slurmctld slurmd slurm-client" >&2
         exit 2
     }
-fi
+done
+[ "$(id -u)" = 0 ] || {
+    echo "error: Slurm's daemons need root here; run make test-slurm as root" >&2
+    exit 2
+}
 
 mkdir -p "$folder"/{state,spool}
 chmod 755 "$folder"

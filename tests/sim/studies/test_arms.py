@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from sim.errors import UserError
-from sim.launch import CONF, resolved
+from sim.launch import composed
 from sim.records.rows import EpisodeRow
 from sim.records.run_dir import read_config, read_status
 from sim.records.store import read_rows
@@ -31,11 +31,8 @@ Config = Callable[..., dict[str, Any]]
 
 @pytest.fixture(name="config", scope="module")
 def _config() -> Config:
-    from hydra import compose, initialize_config_dir
-
     def make(output: Path, *overrides: str) -> dict[str, Any]:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return resolved(compose("study", [*SMALL, f"output={output}", *overrides]))
+        return composed(*SMALL, f"output={output}", *overrides)
 
     return make
 
