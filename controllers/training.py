@@ -29,19 +29,21 @@ Loss: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 _EVALUATION_ROWS = 16_384
 
 
-def train(data: BranchDataset, settings: Training, name: str = "mlp") -> MLP:
+def train(
+    data: BranchDataset, settings: Training, name: str = "mlp", on_epoch: Callable[[], None] = lambda: None
+) -> MLP:
     """A controller trained on the branches of `data`, stopped early on task families it did not train on.
 
-    `mlp` learns every intervention explored but the vote; `mlp_vote` the vote too. Raises UserError where the
-    data hold no label for the horizon, too few for the target, no branch of a vote for `mlp_vote`, or fewer
-    than two task families.
+    `mlp` learns every intervention explored but the vote; `mlp_vote` the vote too. `on_epoch` is called after
+    every epoch. Raises UserError where the data hold no label for the horizon, too few for the target, no
+    branch of a vote for `mlp_vote`, or fewer than two task families.
     """
     table = _Table(data, settings, vote=name.endswith("_vote"))
     train_rows, validation_rows = split_families(data, settings.validation, settings.seed)
     mean, scale = standardisation(data.x, train_rows, settings.columns())
     batches = _Batches(table, mean, scale, table.labelled(train_rows), table.labelled(validation_rows))
     with deterministic(settings.seed):
-        layers, curve = fit(batches, settings)
+        layers, curve = fit(batches, settings, on_epoch)
     network = Network(
         columns=np.array(settings.columns(), np.int64),
         mean=mean,
@@ -69,7 +71,9 @@ def train(data: BranchDataset, settings: Training, name: str = "mlp") -> MLP:
     return MLP(network, card)
 
 
-def fit(batches: _Batches, settings: Training) -> tuple[list[nn.Linear], list[CurvePoint]]:
+def fit(
+    batches: _Batches, settings: Training, on_epoch: Callable[[], None]
+) -> tuple[list[nn.Linear], list[CurvePoint]]:
     """The training loop: AdamW on a cosine schedule, keeping the weights of lowest validation loss."""
     torch.manual_seed(settings.seed)
     model = mlp(batches.n_inputs, batches.n_outputs, settings)
@@ -93,6 +97,7 @@ def fit(batches: _Batches, settings: Training) -> tuple[list[nn.Linear], list[Cu
         schedule.step()
         validation_loss, regret = evaluate(model, loss_of, batches)
         curve.append(CurvePoint(epoch, rate, total / len(batches.train_rows), validation_loss, regret))
+        on_epoch()
         if validation_loss < best:
             best, kept = validation_loss, {key: value.clone() for key, value in model.state_dict().items()}
         elif epoch - best_epoch(curve) >= settings.patience:

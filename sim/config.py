@@ -266,7 +266,10 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self._check_screened()
         stray = [name for name in self.certified if name not in self.conditions]
         if stray:
-            raise UserError(f"certified names {stray[0]!r}, which is not among conditions; add it there too")
+            raise UserError(
+                f"certified names {stray[0]!r}, which is not among conditions ({', '.join(self.conditions)}); add "
+                "it there, or say what is to be certified: certified=[...], or certified=[] for nothing"
+            )
         if not self.conditions or not self.test_seeds:
             raise UserError("conditions and test_seeds must each name at least one")
         for name in self.conditions:

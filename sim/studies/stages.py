@@ -158,13 +158,14 @@ def train(study: Study, report: Reporter) -> None:
     planned = all_lessons(study.config, study.folds)
     missing = [lesson for lesson in planned if not lesson.weights(study.directory).exists()]
     data = explored(study, {lesson.settings.horizon for lesson in missing}) if missing else None
-    with report.stage("train", len(planned)) as advance:
-        advance(len(planned) - len(missing))
+    with report.stage("train", sum(lesson.settings.epochs for lesson in planned)) as advance:
+        advance(sum(lesson.settings.epochs for lesson in planned if lesson not in missing))
         for lesson in missing:
             assert data is not None
             mine = of_tasks(data, (task.id for task in lesson.train_tasks))
-            save(fit(mine, lesson.settings, lesson.controller), lesson.weights(study.directory))
-            advance(1)
+            model = fit(mine, lesson.settings, lesson.controller, lambda: advance(1))
+            save(model, lesson.weights(study.directory))
+            advance(lesson.settings.epochs - len(model.card.curve))
 
 
 def explored(study: Study, horizons: set[str]) -> BranchDataset:

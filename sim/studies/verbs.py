@@ -40,7 +40,7 @@ def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: t
     with RunStore(directory) as store, tracked(directory, "+".join(stages)):
         asyncio.run(_held(directory, config, stages, store))
         if "report" in stages:
-            _report(directory, config)
+            _report(directory, Reporter(config.progress))
     return directory
 
 
@@ -125,9 +125,11 @@ async def _held(directory: Path, config: StudyConfig, stages: tuple[str, ...], s
             await evaluate(study, report)
 
 
-def _report(directory: Path, config: StudyConfig) -> None:
+def _report(directory: Path, report: Reporter) -> None:
     from sim.report.build import build_report
     from sim.report.terminal import print_report
 
-    build_report(directory)
+    with report.stage("report", 1) as advance:
+        build_report(directory)
+        advance(1)
     print_report(directory)

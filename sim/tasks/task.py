@@ -86,7 +86,7 @@ class HiddenProfileTask(msgspec.Struct, frozen=True):
         if self.evidence is None:
             raise UserError(
                 f"task {shown(self.id)}: field 'evidence': None; cognitive agents need log-odds: "
-                "use generated tasks, or give one row per clue and one column per option"
+                "one row per clue and one column per option; or let a language model speak: world=language"
             )
         return np.array(self.evidence, dtype=np.float64)
 

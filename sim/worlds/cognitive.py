@@ -197,11 +197,6 @@ class CognitiveWorld:
 
     def _cohort(self, episodes: Episodes) -> Cohort:
         tasks = episodes.tasks
-        for task in tasks:
-            if task.evidence is None:
-                raise UserError(
-                    f"task {task.id}: evidence is missing; cognitive agents need the log-odds of every clue"
-                )
         evidence = np.stack([task.evidence_array() for task in tasks])[:, None]
         n_agents = tasks[0].n_agents
         shape = (len(tasks), n_agents, *evidence.shape[2:])

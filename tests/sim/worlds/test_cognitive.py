@@ -173,7 +173,7 @@ def test_the_horizon_defaults_to_the_number_of_agents(n_agents: int) -> None:
 
 def test_a_task_without_evidence_is_refused_by_name() -> None:
     task = msgspec.structs.replace(generate_method(1, seed=1)[0], evidence=None)
-    with pytest.raises(UserError, match=rf"task {task.id}: evidence is missing"):
+    with pytest.raises(UserError, match=rf"task '{task.id}': field 'evidence': None; .* world=language"):
         asyncio.run(DRAWN.open(Episodes((task,), np.zeros(1, np.int64))))
 
 
