@@ -118,6 +118,9 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: dict[str, Any] = {}
 
 
+_USUAL = {name: {"method": name} for name in ("single", "captain")}
+
+
 class Backbone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A language model beside the default one."""
 
@@ -198,5 +201,8 @@ def converted(data: object, kind: Any, where: str) -> Any:
 
 def parse(data: Mapping[str, Any]) -> CaptainConfig:
     """The typed configuration; UserError with the path of the first wrong key or value."""
-    config: CaptainConfig = converted(data, CaptainConfig, "config")
+    conditions = data.get("conditions") or _USUAL
+    reference = data.get("reference") or next(iter(conditions))
+    given = {**data, "conditions": conditions, "reference": reference}
+    config: CaptainConfig = converted(given, CaptainConfig, "config")
     return config

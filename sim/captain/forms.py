@@ -14,11 +14,13 @@ from types import UnionType
 from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
+import numpy as np
 
 from sim.captain.desk import Call, Desk
 from sim.captain.prompts import render
 from sim.captain.replies import Reply
 from sim.engines.protocol import BadReply, ChooseRequest, Turn
+from sim.randomness import uniform
 
 T = TypeVar("T", bound=Reply)
 Choices: TypeAlias = Mapping[str, Sequence[str | None]]
@@ -99,7 +101,7 @@ async def _as_form(
     if len(kinds) > 1:
         names = {_tag(one): one for one in kinds}
         summaries = [f"{tag}: {(one.__doc__ or '').splitlines()[0]}" for tag, one in names.items()]
-        kind = list(names.values())[await _pick(desk, call, "decision", turns, summaries)]
+        kind = list(names.values())[await pick(desk, call, "decision", turns, summaries)]
     filled = await _filled(desk, call, turns, kind, choices)
     try:
         return msgspec.convert(filled, kind, strict=True)
@@ -133,11 +135,11 @@ async def _field(
     kind, about = _unwrapped(hint)
     if name in choices:
         options = choices[name]
-        return options[await _pick(desk, call, about, turns, [str(option) for option in options])]
+        return options[await pick(desk, call, about, turns, [str(option) for option in options])]
     if kind is bool:
-        return await _pick(desk, call, about, turns, ["yes", "no"]) == 0
+        return await pick(desk, call, about, turns, ["yes", "no"]) == 0
     if kind is float:
-        return _LEVELS[await _pick(desk, call, about, turns, [f"{level:.0%}" for level in _LEVELS])]
+        return _LEVELS[await pick(desk, call, about, turns, [f"{level:.0%}" for level in _LEVELS])]
     if isinstance(kind, type) and issubclass(kind, Reply):
         return await _filled(desk, call, turns, kind, choices, needed_only=True)
     several = get_origin(kind) is tuple
@@ -147,16 +149,20 @@ async def _field(
     return [line for line in lines if line][:_MOST_LINES] if several else text
 
 
-async def _pick(desk: Desk, call: Call, about: str, turns: tuple[Turn, ...], options: Sequence[str]) -> int:
-    """The likeliest of several options, by the probability of its letter."""
+async def pick(desk: Desk, call: Call, about: str, turns: tuple[Turn, ...], options: Sequence[str]) -> int:
+    """The likeliest of several options, by the probability of its letter; shown in an order drawn by key, so that
+    no place is favoured. Raises Unreadable where the engine gives no probabilities."""
+    dice = uniform(np.array([desk.key(f"{call.place}/order")], np.uint64), len(options))[0]
+    order = [int(i) for i in np.argsort(dice)]
     labels = tuple(_LABELS[: len(options)])
-    question = render("pick", about=about, options=list(zip(labels, options, strict=False)))
+    shown = [(label, options[i]) for label, i in zip(labels, order, strict=True)]
+    question = render("pick", about=about, options=shown)
     request = ChooseRequest(_extended(turns, question), labels, f"{desk.identity.problem}/{call.component}")
     try:
         reply = await desk.choose(call, request)
     except BadReply as error:
         raise Unreadable(str(error)) from error
-    return max(range(len(labels)), key=lambda i: reply.probabilities[i])
+    return order[max(range(len(labels)), key=lambda i: reply.probabilities[i])]
 
 
 def _unwrapped(hint: Any) -> tuple[Any, str]:

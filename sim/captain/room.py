@@ -25,6 +25,7 @@ from sim.randomness import uniform
 from sim.records.captain_rows import CaptainEventRow
 
 EXECUTOR = "executor"
+SANDBOX = "sandbox"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Room:
     sandbox: Sandbox | None = None
     show: Callable[[CaptainEventRow], None] = lambda row: None
     teams: dict[str, Team] = field(default_factory=dict)
+    made: list[AgentCard] = field(default_factory=list)
+    """Agents generated in this episode: it can find them again, others cannot."""
     step: int = 0
     answer: str = ""
     """The best current answer."""
@@ -135,7 +138,9 @@ class Room:
         imports = self.toolbox.imports(code, tools) if self.toolbox else ""
         files = {**self.problem.files, "main.py": code, "given_tools.py": imports}
         done = await self.sandbox.run(files, ("-c", _RUN))
-        self.desk.enter(Call(EXECUTOR, "execution", place), done.verdict, Usage(0, 0, latency_s=done.seconds))
+        self.desk.enter(
+            Call(EXECUTOR, "execution", place), SANDBOX, Usage(0, 0, latency_s=done.seconds), done.verdict
+        )
         return done
 
 

@@ -117,15 +117,15 @@ def _bubblewrap(
             walls += ["--symlink", f"usr/{name}", f"/{name}"]
         elif Path("/", name).exists():
             walls += ["--ro-bind", f"/{name}", f"/{name}"]
+    private = ("--perms", "1777", "--size", str(limits.disk_mb << 20), "--tmpfs")
+    walls += ["--proc", "/proc", "--dev", "/dev", *private, "/tmp", *private, "/dev/shm"]
+    walls += ["--remount-ro", "/dev"]
     for prefix in dict.fromkeys((sys.base_prefix, sys.prefix)):
         for parent in reversed(Path(prefix).parents):
             walls += ["--perms", "0755", "--dir", str(parent)]
         walls += ["--ro-bind", prefix, prefix]
     for hidden in _hidden_folders():
-        walls += ["--tmpfs", hidden]
-    private = ("--perms", "1777", "--size", str(limits.disk_mb << 20), "--tmpfs")
-    walls += ["--proc", "/proc", "--dev", "/dev", *private, "/tmp", *private, "/dev/shm"]
-    walls += ["--remount-ro", "/dev"]
+        walls += ["--tmpfs", hidden, "--remount-ro", hidden]
     for folder, inside in shown.items():
         walls += ["--ro-bind", str(folder), inside]
     walls += ["--bind", str(work), INSIDE, "--remount-ro", "/", "--chdir", INSIDE]
@@ -250,7 +250,7 @@ def _passed(leader: int, work: Path, seconds: float, limits: Limits) -> Verdict 
         resident = sum(member.memory_info().rss for member in family[: limits.processes])
     except psutil.NoSuchProcess:
         return None
-    if len(family) > limits.processes:
+    if len(family) > limits.processes + 1:  # bubblewrap's own init is among them
         return "processes"
     if resident > limits.memory_mb << 20:
         return "memory"

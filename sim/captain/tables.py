@@ -67,11 +67,13 @@ def tables(records: Records, tags: Mapping[str, Sequence[str]], reference: str) 
     }
 
 
-def _interval(name: str, values: Iterable[float], family: Iterable[str]) -> dict[str, float]:
+def _interval(name: str, values: Iterable[float], family: Iterable[str]) -> dict[str, Any]:
+    """A mean with its interval; where there are few problems the note says so instead of a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewTasks)
         found = clustered(list(values), list(family))
-    return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high}
+    note = found.note.replace("task", "problem")
+    return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high, "note": note}
 
 
 def _slices(records: Records) -> Iterable[tuple[str, str, list[CaptainEpisodeRow]]]:
@@ -89,14 +91,14 @@ def accuracy(records: Records) -> pd.DataFrame:
     """One row per condition and scenario: accuracy with its interval, and what an answer costs."""
     prices: dict[Identity, list[float | None]] = defaultdict(list)
     for call in records.calls:
-        if call.component not in ("retriever", "executor"):
-            prices[call.episode].append(call.price)
+        prices[call.episode].append(call.price)
     rows = []
     for condition, scenario, mine in _slices(records):
         family = [row.family for row in mine]
         paid = [_sum(prices[row.episode]) for row in mine]
         tokens = float(task_means([row.tokens for row in mine], family).mean())
         right = _interval("accuracy", [row.correct for row in mine], family)
+        note = right.pop("note")
         rows.append(
             {
                 "condition": condition,
@@ -112,6 +114,7 @@ def accuracy(records: Records) -> pd.DataFrame:
                 "seconds": float(task_means([row.seconds for row in mine], family).mean()),
                 "steps": float(task_means([row.steps for row in mine], family).mean()),
                 "malformed": sum(row.malformed for row in mine),
+                "note": note,
             }
         )
     return pd.DataFrame(rows)

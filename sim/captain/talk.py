@@ -9,14 +9,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from sim.captain.desk import BudgetSpent, Call
-from sim.captain.forms import Unreadable, ask
+from sim.captain.forms import Unreadable, ask, pick
 from sim.captain.graders import code_blocks
 from sim.captain.prompts import render, turns
 from sim.captain.replies import Say, Subtask
 from sim.captain.room import EXECUTOR, Member, Room, Team, reported
-from sim.engines.protocol import BadReply, ChooseRequest, Turn
-
-_LETTERS = "ABCDEFGHIJ"
+from sim.engines.protocol import Turn
 
 
 @dataclass(frozen=True)
@@ -168,15 +166,13 @@ def _ruled_seat(room: Room, talk: Talk) -> int:
 async def _asked_seat(room: Room, talk: Talk, place: str, seats: int) -> int:
     """The captain's model chooses among the names; where it cannot, the rules do."""
     names = [*(member.name for member in talk.team.members), EXECUTOR][:seats]
-    labels = tuple(_LETTERS[: len(names)])
-    question = render("speaker", task=room.task, said=talk.said, names=list(zip(labels, names, strict=True)))
-    request = ChooseRequest(turns(render("captain"), question), labels, f"{room.problem.id}/captain")
+    shown = turns(render("captain"), render("speaker", task=room.task, said=talk.said))
+    call = Call("captain", "speaker", f"{place}/speaker")
     try:
-        reply = await room.desk.choose(Call("captain", "speaker", f"{place}/speaker"), request)
-    except BadReply:
+        return await pick(room.desk, call, "who should speak next", shown, names)
+    except Unreadable:
         room.malformed += 1
         return _ruled_seat(room, talk)
-    return max(range(len(names)), key=lambda i: reply.probabilities[i])
 
 
 def _agreed(room: Room, talk: Talk) -> bool:

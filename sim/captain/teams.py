@@ -104,7 +104,7 @@ def _members(filled: Sequence[_Filled]) -> tuple[Member, ...]:
 
 async def _fill(room: Room, place: str, role: str) -> _Filled:
     near = await _near_tools(room, place, role)
-    agents = room.library.agents if room.library else ()
+    agents = (*room.library.agents, *room.made) if room.library else ()
     hits = await room.look_up(f"{place}/agents", role, [card.described for card in agents])
     candidates = tuple((agents[hit.place].id, round(hit.similarity, 4)) for hit in hits)
     card, outcome = await _select(room, place, role, [agents[hit.place] for hit in hits])
@@ -164,4 +164,5 @@ async def _generate(room: Room, place: str, role: str, near: Sequence[str]) -> A
     card = generated(reply, known, origin)
     if room.library is not None:
         room.library.store(card)
+        room.made.append(card)
     return card

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,19 @@ class Stage:
         return [r.turns[-1].content for r in self.engine.requests if component_of(r) == component]
 
 
+SMALL_BOMB = """
+import os, time
+for number in range(60):
+    try:
+        if os.fork() == 0:
+            time.sleep(2)
+            os._exit(0)
+    except OSError:
+        print('refused after', number)
+        break
+"""
+"""Starts 60 processes at most, each of which ends by itself."""
+
 SUM = Problem(
     "sum", "mathematics", "What is 20 + 22? (terminate nothing)", Number(42.0), "a number", distractor="44"
 )
@@ -111,6 +125,17 @@ def sandbox(toolbox: Toolbox) -> Sandbox:
         return make_sandbox("bubblewrap", Limits(wall_s=20), {"CAPTAIN_TOOLS": toolbox.folder})
     except UserError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def bombproof(sandbox: Sandbox) -> Sandbox:
+    """The sandbox, after a small bomb has shown that the kernel refuses processes: never try a large one before."""
+    small = Limits(wall_s=10, processes=16)
+    done = asyncio.run(sandbox.run({"main.py": SMALL_BOMB}, limits=small))
+    started = re.match(r"refused after (\d+)\n", done.stdout)
+    if done.verdict != "ok" or started is None or int(started[1]) >= 16:
+        pytest.fail(f"processes are not bounded here, so no fork bomb was tried: {done}")
+    return sandbox
 
 
 @pytest.fixture

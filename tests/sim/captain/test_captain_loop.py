@@ -264,7 +264,7 @@ def test_two_captains_in_one_process_share_nothing(stage: Callable[..., Any]) ->
     second = stage(script(SEEK, Finish("2"), selector=[Selection("solo")]), rounds=4, cards=other)
 
     async def both() -> tuple[Outcome, Outcome]:
-        return await asyncio.gather(lead(first.room), lead(second.room))  # type: ignore[return-value]
+        return await asyncio.gather(lead(first.room), lead(second.room))
 
     one, two = asyncio.run(both())
     assert (one.ending, two.answer) == ("unfinished", "2")

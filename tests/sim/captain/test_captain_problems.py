@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations, permutations, product
 from pathlib import Path
@@ -37,7 +38,7 @@ def _weak_acid_ph() -> float:
     return -math.log10(float(found))
 
 
-MATHEMATICS = {
+MATHEMATICS: dict[str, Callable[[], Any]] = {
     "divisors": lambda: sum(2016 % n == 0 for n in range(1, 2017)),
     "last-digits": lambda: pow(7, 2025, 100),
     "committee": lambda: sum(0 < sum(x < 6 for x in chosen) < 4 for chosen in combinations(range(11), 4)),
@@ -49,7 +50,7 @@ MATHEMATICS = {
     "letters": lambda: len(set(permutations("BANANA"))),
     "system": lambda: next(a * 2 * a * (2 * a - 5) for a in range(30) if a + 2 * a + 2 * a - 5 == 30),
 }
-SCIENCE = {
+SCIENCE: dict[str, Callable[[], float]] = {
     "moles": lambda: 24.0 / 16.04,
     "titration": lambda: 32.4 * 0.150 / 2 / 25.0,
     "ph": _weak_acid_ph,

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sim.captain import sandbox as module
 from sim.captain.sandbox import Execution, Limits, Sandbox, make_sandbox
 from sim.errors import UserError
 
@@ -38,15 +37,15 @@ def test_a_sleep_is_stopped(sandbox: Sandbox) -> None:
     assert run(sandbox, "import time; time.sleep(60)", Limits(wall_s=0.5)).verdict == "time"
 
 
-def test_a_fork_bomb_is_contained_and_nothing_of_it_is_left(sandbox: Sandbox) -> None:
+def test_a_fork_bomb_is_contained_and_nothing_of_it_is_left(bombproof: Sandbox) -> None:
     mark = f"bomb-{os.getpid()}"
-    done = run(sandbox, f"import os  # {mark}\nwhile True: os.fork()")
+    done = run(bombproof, f"import os  # {mark}\nwhile True: os.fork()")
     assert done.verdict != "ok"
     assert done.seconds < 20
     deadline = time.monotonic() + 10
     while left := [p for p in psutil.process_iter(["cmdline"]) if mark in " ".join(p.info["cmdline"] or [])]:
         assert time.monotonic() < deadline, left
-    assert run(sandbox, "print(1)", Limits()).verdict == "ok"
+    assert run(bombproof, "print(1)", Limits()).verdict == "ok"
 
 
 def test_ten_gigabytes_are_refused(sandbox: Sandbox) -> None:
@@ -87,7 +86,7 @@ def test_there_is_no_network(sandbox: Sandbox, code: str) -> None:
 def test_nothing_is_written_outside_the_work_folder(sandbox: Sandbox, target: str) -> None:
     done = run(sandbox, f"open({target!r}, 'w').write('x')")
     assert done.verdict == "error"
-    assert not Path(target).exists()
+    assert not os.access(target, os.F_OK)
 
 
 def test_the_work_folder_and_tmp_can_be_written(sandbox: Sandbox) -> None:
@@ -168,13 +167,13 @@ def test_programs_run_at_the_same_time_apart_from_each_other(sandbox: Sandbox) -
 
 
 def test_without_a_sandbox_code_is_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(UserError, match=r"apt-get install bubblewrap.*captain.executor=unsafe_subprocess"):
         make_sandbox("auto", Limits())
 
 
 def test_unsafe_is_taken_only_by_its_full_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     unsafe = make_sandbox("unsafe_subprocess", SHORT)
     assert run(unsafe, "print(1)").stdout == "1\n"
     assert run(unsafe, "while True: pass", Limits(wall_s=0.5)).verdict == "time"

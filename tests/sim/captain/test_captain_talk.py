@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from sim.captain.desk import BudgetSpent
 from sim.captain.replies import Say, Subtask
 from sim.captain.room import EXECUTOR, Team
 from sim.captain.sandbox import Limits, Sandbox
 from sim.captain.talk import Talk, converse, plurality
 from sim.captain.toolbox import Toolbox
+from sim.engines.protocol import ChooseRequest
 
 TASK = Subtask("Add the numbers.")
 CODE = "```python\nprint(20 + 22)\n```"
@@ -113,9 +115,10 @@ def test_an_execution_request_without_code_is_answered_not_fatal(
     ],
 )
 def test_bad_code_is_contained_reported_and_the_talk_goes_on(
-    code: str, verdict: str | None, stage: Callable[..., Any], two: Team, sandbox: Sandbox
+    code: str, verdict: str | None, stage: Callable[..., Any], two: Team, bombproof: Sandbox
 ) -> None:
-    box = Sandbox(sandbox.wall, Limits(wall_s=1, cpu_s=1, memory_mb=1024, processes=16), sandbox.shown)
+    limits = Limits(wall_s=1, cpu_s=1, memory_mb=1024, processes=16)
+    box = Sandbox(bombproof.wall, limits, bombproof.shown)
     lines = [Say(f"```python\n{code}\n```"), Say("Then by head.", "42", True)]
     made = stage({"expert": lines}, box=box)
     talk = held(made, two)
@@ -154,10 +157,16 @@ def test_random_is_drawn_by_key(stage: Callable[..., Any], two: Team) -> None:
 
 
 def test_the_model_chooses_the_speaker(stage: Callable[..., Any], two: Team, playbook: Any) -> None:
-    book = playbook({"expert": list(IDLE), "captain": ["unused"]}, lambda request: (0.1, 0.9))
-    made = stage(book, speaker="llm", talk_rounds=3)
+    def weigh(request: ChooseRequest) -> tuple[float, ...]:
+        shown = request.turns[-1].content
+        return tuple(0.9 if f"{label}. Number_Theorist" in shown else 0.1 for label in request.labels)
+
+    book = playbook({"expert": list(IDLE), "captain": ["unused"]}, weigh)
+    made = stage(book, speaker="llm", talk_rounds=6)
     talk = held(made, two)
-    assert speakers(talk) == ["Number_Theorist"] * 3
+    assert speakers(talk) == ["Number_Theorist"] * 6
+    asked = [r.turns[-1].content for r in made.engine.requests if isinstance(r, ChooseRequest)]
+    assert {"A. Number_Theorist" in text for text in asked} == {True, False}, "no place is favoured"
     assert {call.purpose for call in made.calls if call.component == "captain"} == {"speaker"}
 
 
@@ -198,3 +207,16 @@ def test_a_team_of_one_talks_until_it_is_done(stage: Callable[..., Any], two: Te
     alone = Team("solo", ("a",), two.members[:1])
     talk = held(stage({"expert": [Say("a", "41"), Say("b", "42", True)]}), alone)
     assert (talk.answer, len(talk.said)) == ("42", 2)
+
+
+def test_a_spent_budget_keeps_the_answers_given(stage: Callable[..., Any], two: Team) -> None:
+    """The talk breaks off where the next call would pass the budget; the plurality of the last answers stands."""
+    lines = [Say("So far.", str(number)) for number in range(50)]
+    made = stage({"expert": lines}, budget=1100, reply_tokens=60, talk_rounds=50)
+    with pytest.raises(BudgetSpent):
+        held(made, two)
+    given = [row.details["answer"] for row in made.kinds("message")]
+    assert 2 <= len(given) < 50
+    assert made.room.answer == given[-1]
+    assert made.room.desk.spent <= 1100
+    assert made.kinds("talk") == []
