@@ -22,7 +22,7 @@ from sim.discussion.actions import ACTION_NAMES, VOTE, Candidates
 from sim.discussion.naming import names_of
 from sim.discussion.public import PublicView, path_texts
 from sim.discussion.state import Features
-from sim.engines.protocol import BadReply, ChooseRequest, Engine, EngineError, Turn, Usage
+from sim.engines.protocol import BadReply, ChooseRequest, Engine, EngineDown, EngineError, Turn, Usage
 from sim.errors import UserError
 from sim.randomness import keys, uniform
 
@@ -80,7 +80,8 @@ class LLM:
     async def propose(self, view: PublicView, features: Features, candidates: Candidates) -> Ints:
         """The most probable intervention of each discussion (B,); MALFORMED where the model gave none.
 
-        Raises UserError in a world without texts, and ProposalFailure where the engine gave up.
+        Raises UserError in a world without texts, ProposalFailure where the engine gave up on a question, and
+        EngineDown where the engine is gone, which ends no discussion: the run stops, resumable.
         """
         singles = [np.array([row]) for row in range(view.size)]
         asked = [self._ask(take(view, row), take(features, row), take(candidates, row)) for row in singles]
@@ -94,6 +95,8 @@ class LLM:
         except BadReply as error:
             self._log(view, asked, Usage(0, 0), str(error))
             return MALFORMED
+        except EngineDown:
+            raise
         except EngineError as error:
             raise ProposalFailure(f"{self.name}: {error}") from error
         self._log(view, asked, reply.usage)

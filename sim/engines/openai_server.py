@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import httpx2
 import msgspec
 import openai
 from openai import AsyncOpenAI
@@ -37,7 +38,9 @@ from sim.engines.turns import folded
 from sim.errors import UserError
 from sim.randomness import text_key
 
-_OVERLOADED = (429, 503)
+_UNAVAILABLE = 503
+_OVERLOADED = (429, _UNAVAILABLE)
+_HEALTH_TIMEOUT_S = 10.0
 _MOST_LOGPROBS = 20
 _LONGEST_WAIT_S = 20.0
 _CANARY = (Turn("user", "Reply with the letter Z."),)
@@ -102,6 +105,19 @@ class OpenAIServerEngine:
 
     async def chat(self, request: ChatRequest) -> ChatReply:
         """Generate a text. Raises EngineError after bounded retries, EngineDown if nobody answers."""
+        reply, usage = await self._completion(self.body_of(request), request.affinity)
+        choice = reply.choices[0]
+        return ChatReply(choice.message.content or "", choice.finish_reason or "stop", usage)
+
+    async def choose(self, request: ChooseRequest) -> ChooseReply:
+        """Label probabilities of one constrained token. Raises BadReply where the reply holds none."""
+        reply, usage = await self._completion(self.body_of(request), request.affinity)
+        return ChooseReply(label_probabilities(reply, request.labels), usage)
+
+    def body_of(self, request: ChatRequest | ChooseRequest) -> dict[str, Any]:
+        """What is sent for a request: arguments of the SDK, with what only vLLM knows under `extra_body`."""
+        if isinstance(request, ChooseRequest):
+            return self._body(request.turns, 1) | self._one_of(request.labels)
         body = self._body(request.turns, request.max_tokens)
         body |= {"temperature": request.temperature, "top_p": request.top_p}
         if self.capabilities.seeds:
@@ -109,15 +125,17 @@ class OpenAIServerEngine:
         if request.schema is not None and self.capabilities.structured:
             schema = {"name": "answer", "schema": request.schema, "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        reply, usage = await self._completion(body, request.affinity)
-        choice = reply.choices[0]
-        return ChatReply(choice.message.content or "", choice.finish_reason or "stop", usage)
+        return body
 
-    async def choose(self, request: ChooseRequest) -> ChooseReply:
-        """Label probabilities of one constrained token. Raises BadReply where the reply holds none."""
-        body = self._body(request.turns, 1) | self._one_of(request.labels)
-        reply, usage = await self._completion(body, request.affinity)
-        return ChooseReply(label_probabilities(reply, request.labels), usage)
+    @property
+    def in_flight(self) -> int:
+        """Requests that the servers are working on now."""
+        return self._limit.running
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be in flight now."""
+        return self._limit.allowed
 
     @property
     def _served(self) -> str:
@@ -162,8 +180,13 @@ class OpenAIServerEngine:
         async def once(client: AsyncOpenAI) -> Any:
             nonlocal tries
             tries += 1
-            async with self._limit.slot():
-                reply = await client.chat.completions.create(**body)
+            async with self._limit.slot() as bursts_before:
+                try:
+                    reply = await client.chat.completions.create(**body)
+                except openai.APIStatusError as error:
+                    if error.status_code in _OVERLOADED:
+                        self._limit.overloaded(bursts_before)
+                    raise
             if not getattr(reply, "choices", None):
                 raise BadReply("the server's reply holds no choice")
             self._limit.succeeded()
@@ -185,16 +208,30 @@ class OpenAIServerEngine:
         except openai.APIConnectionError as error:
             raise EngineDown(f"{client.base_url}: no answer ({_cause(error)}) after all retries") from error
         except openai.APIStatusError as error:
-            raise EngineError(f"{client.base_url}: status {error.status_code}: {_words(error)}") from error
+            said = f"{client.base_url}: status {error.status_code}: {_words(error)}"
+            if error.status_code >= 500 and await self._is_dead(client):
+                raise EngineDown(f"{said}; its health check says that its engine is dead") from error
+            raise EngineError(said) from error
         except (openai.OpenAIError, ValueError) as error:
             raise EngineError(f"{client.base_url}: {type(error).__name__}: {error}") from error
         raise AssertionError("unreachable: every attempt returns or raises")
 
+    async def _is_dead(self, client: AsyncOpenAI) -> bool:
+        """Whether a vLLM server says that the engine behind it is dead, or does not answer any more."""
+        if self._model.endpoint is not None:
+            return False
+        url = client.base_url.join("/health")
+        try:
+            await client.get(str(url), cast_to=httpx2.Response, options={"timeout": _HEALTH_TIMEOUT_S})
+        except openai.APIConnectionError:
+            return True
+        except openai.APIStatusError as error:
+            return error.status_code == _UNAVAILABLE
+        return False
+
     def _transient(self, error: BaseException) -> bool:
         """Whether to ask again: never after a 4xx that says the request itself is wrong."""
         if isinstance(error, openai.APIStatusError):
-            if error.status_code in _OVERLOADED:
-                self._limit.overloaded()
             return error.status_code in _OVERLOADED or error.status_code >= 500 or error.status_code == 408
         return isinstance(
             error, openai.APIConnectionError | openai.APIResponseValidationError | BadReply | ValueError
@@ -211,7 +248,7 @@ class OpenAIServerEngine:
 
     async def _probed(self) -> Capabilities:
         """One small request per question, so that nothing is assumed (FIELD)."""
-        first, usage = await self._completion(self._body(_CANARY, 1), "canary")
+        _, usage = await self._completion(self._body(_CANARY, 1), "canary")
         structured, logprobs = await self._probe_choice()
         return Capabilities(
             model=self._model.name,
@@ -221,7 +258,7 @@ class OpenAIServerEngine:
             label_logprobs=logprobs,
             system_role=await self._accepts(Turn("system", "Be brief."), *_CANARY),
             alternation=not await self._accepts(*_CANARY, *_CANARY),
-            thinking_switch="enable_thinking" in self._model.template.arguments and bool(first.choices),
+            thinking_switch=await self._thinking_switch(),
             cached_tokens=usage.cached_tokens is not None,
         )
 
@@ -249,6 +286,24 @@ class OpenAIServerEngine:
         except EngineError:
             return False
         return True
+
+    async def _thinking_switch(self) -> bool:
+        """Whether `enable_thinking` changes the prompt, seen by its length; a vendor's endpoint has no template."""
+        if self._model.endpoint is not None:
+            return False
+        lengths = []
+        for thinking in (True, False):
+            body = self._body(_CANARY, 1)
+            arguments = {**self._model.template.arguments, "enable_thinking": thinking}
+            body["extra_body"] = {**body["extra_body"], "chat_template_kwargs": arguments}
+            try:
+                _, usage = await self._completion(body, "canary")
+            except EngineDown:
+                raise
+            except EngineError:
+                return False
+            lengths.append(usage.prompt_tokens)
+        return lengths[0] != lengths[1]
 
     async def _close(self) -> None:
         await asyncio.gather(*(client.close() for client in self._clients))

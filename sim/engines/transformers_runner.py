@@ -44,7 +44,7 @@ _MIN_SHARED = 32
 @dataclass
 class _Read:
     """Prompts that were read: logits after each (B, V), their key-value cache, its mask (B, L), and how many
-    tokens of each came from a kept prefix."""
+    tokens of each were not computed for it: they came from a kept prefix, or from another prompt of its group."""
 
     logits: torch.Tensor
     cache: Any
@@ -200,7 +200,9 @@ class Runner:
             use_cache=True,
             logits_to_keep=1,
         )
-        return _Read(output.logits[:, -1].float(), output.cache, whole, [cached] * len(prompts))
+        # The first prompt of the group pays for what the group shares; the others find it computed.
+        found = [cached, *([start] * (len(prompts) - 1))]
+        return _Read(output.logits[:, -1].float(), output.cache, whole, found)
 
     def _prefix(self, tokens: Tokens) -> tuple[Any, int]:
         """Key-value cache of a shared prefix, from the longest kept one, and how many tokens that one had."""

@@ -162,8 +162,13 @@ def test_a_malformed_answer_is_mapped_and_a_failed_engine_fails_the_episode() ->
     assert malformed.all()
     assert column.tolist() == [ACTION_NAMES.index("seek_evidence")] * 3
     assert [asked.error for asked in seen] == ["an unoffered label"] * 3
-    with pytest.raises(ProposalFailure, match="llm: server gone"):
-        ask(LLM(FakeEngine(error=EngineDown("server gone"))), view, interventions())
+    with pytest.raises(ProposalFailure, match="llm: status 400"):
+        ask(LLM(FakeEngine(error=EngineError("status 400"))), view, interventions())
+
+
+def test_an_engine_that_is_gone_fails_no_episode_but_stops_the_run() -> None:
+    with pytest.raises(EngineDown, match="server gone"):
+        ask(LLM(FakeEngine(error=EngineDown("server gone"))), view_of(2), interventions())
 
 
 def test_calls_are_told_with_their_discussion() -> None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from misbehaving_server import (
+    Answer,
+    Misbehaving,
+    Server,
+    broken_json,
+    reset,
+    running,
+    stall,
+    status,
+    text,
+    tops,
+    well,
+)
 
 from sim.engines.limits import AdaptiveLimit
 from sim.engines.models import ModelConfig, Template
@@ -29,132 +37,17 @@ from sim.engines.protocol import (
 )
 from sim.errors import UserError
 
-Answer = Callable[["Misbehaving", dict[str, Any]], None]
 ASK = ChatRequest(
     (Turn("system", "Be brief."), Turn("user", "Say yes.")), max_tokens=7, key=5, affinity="t/0"
 )
 PICK = ChooseRequest((Turn("user", "Which?"),), ("A", "B", "C"), "t/0")
 
 
-class Misbehaving(BaseHTTPRequestHandler):
-    """Serves /v1/models and completions; the next entries of the server's script decide how."""
-
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-        """Silence."""
-
-    def do_GET(self) -> None:
-        """The models served."""
-        self.reply(
-            {"object": "list", "data": [{"id": "tiny", "object": "model", "created": 0, "owned_by": "x"}]}
-        )
-
-    def do_POST(self) -> None:
-        """A completion, by script."""
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        server: Any = self.server
-        server.requests.append(body)
-        answer: Answer = server.script.pop(0) if server.script else well
-        answer(self, body)
-
-    def reply(self, content: object, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        """A JSON answer."""
-        self.raw(json.dumps(content).encode(), status, headers)
-
-    def raw(self, data: bytes, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        """Any answer."""
-        self.send_response(status)
-        for name, value in {
-            "Content-Type": "application/json",
-            "Content-Length": str(len(data)),
-            **(headers or {}),
-        }.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
-
-
-def completion(
-    text: str | None, tops: dict[str, float] | None = None, finish: str = "stop"
-) -> dict[str, Any]:
-    """A completion as vLLM gives it."""
-    logprobs = None
-    if tops is not None:
-        entries = [{"token": token, "logprob": value, "bytes": None} for token, value in tops.items()]
-        logprobs = {"content": [{**entries[0], "top_logprobs": entries}], "refusal": None}
-    return {
-        "id": "1", "object": "chat.completion", "created": 0, "model": "tiny",
-        "choices": [{"index": 0, "finish_reason": finish, "logprobs": logprobs,
-                     "message": {"role": "assistant", "content": text}}],
-        "usage": {"prompt_tokens": 11, "completion_tokens": 2, "total_tokens": 13,
-                  "prompt_tokens_details": {"cached_tokens": 8}},
-    }  # fmt: skip
-
-
-def well(handler: Misbehaving, body: dict[str, Any]) -> None:
-    """What a healthy server answers."""
-    labels = body.get("structured_outputs", {}).get("choice")
-    if labels:
-        share = [0.7, *([0.3 / (len(labels) - 1)] * (len(labels) - 1))]
-        handler.reply(completion(labels[0], {a: math.log(p) for a, p in zip(labels, share, strict=True)}))
-    else:
-        handler.reply(completion("yes"))
-
-
-def status(code: int, **headers: str) -> Answer:
-    """An error status."""
-    named = {key.replace("_", "-"): value for key, value in headers.items()}
-    return lambda handler, body: handler.reply({"error": {"message": f"status {code}"}}, code, named)
-
-
-def text(content: str | None, finish: str = "stop") -> Answer:
-    """A given text."""
-    return lambda handler, body: handler.reply(completion(content, finish=finish))
-
-
-def tops(found: dict[str, float]) -> Answer:
-    """Given log-probabilities."""
-    return lambda handler, body: handler.reply(completion("A", found))
-
-
-def reset(handler: Misbehaving, body: dict[str, Any]) -> None:
-    """Close the connection without a word."""
-    handler.connection.shutdown(socket.SHUT_RDWR)
-
-
-def broken_json(handler: Misbehaving, body: dict[str, Any]) -> None:
-    """Half an answer."""
-    handler.raw(b'{"id": "1", "choices": [')
-
-
-def stall(handler: Misbehaving, body: dict[str, Any]) -> None:
-    """Say nothing until the client has given up."""
-    time.sleep(1.0)
-
-
-class Server(ThreadingHTTPServer):
-    """Holds the script and what was asked."""
-
-    daemon_threads = True
-    script: list[Answer]
-    requests: list[dict[str, Any]]
-
-
-@pytest.fixture(name="server")
-def _server() -> Iterator[Server]:
-    server = Server(("127.0.0.1", 0), Misbehaving)
-    server.script, server.requests = [], []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
 def engine(server: Server, **settings: Any) -> OpenAIServerEngine:
     """A client of the server, impatient."""
-    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     config = ServerEngineConfig(
         **{
-            "urls": (url,),
+            "urls": (server.url,),
             "timeout_s": 5.0,
             "attempts": 3,
             "first_wait_s": 0.02,
@@ -167,6 +60,7 @@ def engine(server: Server, **settings: Any) -> OpenAIServerEngine:
 
 def chat(server: Server, *script: Answer, request: ChatRequest = ASK, **settings: Any) -> ChatReply:
     """One text from a started engine, under a script that begins after the canary."""
+    server.script = []
 
     async def go() -> ChatReply:
         async with engine(server, **settings) as opened:
@@ -197,6 +91,7 @@ def test_the_canary_records_what_it_found(server: Server) -> None:
             assert found.system_role
             assert not found.alternation
             assert found.cached_tokens
+            assert found.thinking_switch
             assert not found.seeds
 
     asyncio.run(go())
@@ -303,13 +198,8 @@ def test_a_choice_that_holds_none_is_a_bad_reply(server: Server, answer: Answer,
 
 
 def test_replicas_share_the_load_by_discussion(server: Server) -> None:
-    second = Server(("127.0.0.1", 0), Misbehaving)
-    second.script, second.requests = [], []
-    threading.Thread(target=second.serve_forever, daemon=True).start()
-    urls = tuple(f"http://127.0.0.1:{s.server_address[1]}/v1" for s in (server, second))
-
-    async def go() -> None:
-        async with engine(server, urls=urls) as opened:
+    async def go(second: Server) -> None:
+        async with engine(server, urls=(server.url, second.url)) as opened:
             server.requests.clear()
             second.requests.clear()
             for _ in range(3):
@@ -317,33 +207,57 @@ def test_replicas_share_the_load_by_discussion(server: Server) -> None:
                     *(opened.choose(ChooseRequest(PICK.turns, ("A", "B"), f"t/{i}")) for i in range(12))
                 )
 
-    asyncio.run(go())
-    assert len(server.requests) + len(second.requests) == 36
-    assert len(server.requests) % 3 == 0
-    assert server.requests
-    assert second.requests
-    second.shutdown()
-    second.server_close()
+    with running() as second:
+        asyncio.run(go(second))
+        assert len(server.requests) + len(second.requests) == 36
+        assert len(server.requests) % 3 == 0
+        assert server.requests
+        assert second.requests
 
 
 def test_another_model_than_the_one_served_is_refused(server: Server) -> None:
-    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    other = OpenAIServerEngine(ModelConfig("big", "org/big", 4096), ServerEngineConfig((url,)))
+    other = OpenAIServerEngine(ModelConfig("big", "org/big", 4096), ServerEngineConfig((server.url,)))
     with pytest.raises(UserError, match=r"model\.name is 'big', but the server .* serves tiny"):
         asyncio.run(_enter(other))
 
 
-def test_thinking_is_switched_off_with_every_request(server: Server) -> None:
-    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+def thinking(server: Server) -> OpenAIServerEngine:
+    """A client of a model whose thinking is to be switched off."""
     model = ModelConfig("tiny", "tiny", 4096, template=Template(arguments={"enable_thinking": False}))
+    return OpenAIServerEngine(model, ServerEngineConfig((server.url,)))
 
+
+def test_thinking_is_switched_off_with_every_request(server: Server) -> None:
     async def go() -> None:
-        async with OpenAIServerEngine(model, ServerEngineConfig((url,))) as opened:
+        async with thinking(server) as opened:
+            assert opened.capabilities.thinking_switch
+            server.requests.clear()
             await opened.chat(ASK)
             await opened.choose(PICK)
 
     asyncio.run(go())
-    assert all(body["chat_template_kwargs"] == {"enable_thinking": False} for body in server.requests)
+    assert [body["chat_template_kwargs"] for body in server.requests] == [{"enable_thinking": False}] * 2
+
+
+def blind(handler: Misbehaving, body: dict[str, Any]) -> None:
+    """A server whose template knows no switch: the prompt is as long with it as without."""
+    well(handler, {name: value for name, value in body.items() if name != "chat_template_kwargs"})
+
+
+def strict(handler: Misbehaving, body: dict[str, Any]) -> None:
+    """A server that refuses the argument it does not know."""
+    (status(400) if "chat_template_kwargs" in body else well)(handler, body)
+
+
+@pytest.mark.parametrize("usual", [blind, strict])
+def test_a_switch_that_switches_nothing_is_found_out(server: Server, usual: Answer) -> None:
+    server.usual = usual
+
+    async def go() -> bool:
+        async with engine(server) as opened:
+            return opened.capabilities.thinking_switch
+
+    assert not asyncio.run(go())
 
 
 def test_a_missing_key_names_the_variable_and_no_secret(
@@ -356,7 +270,7 @@ def test_a_missing_key_names_the_variable_and_no_secret(
 
 def test_the_limit_gives_way_and_recovers() -> None:
     limit = AdaptiveLimit(8)
-    limit.overloaded()
+    limit.overloaded(0)
     assert limit.allowed == 4
     for _ in range(4):
         limit.succeeded()
@@ -375,3 +289,75 @@ def test_the_limit_gives_way_and_recovers() -> None:
         return most
 
     assert asyncio.run(crowd()) == 5
+    assert limit.running == 0
+
+
+def test_a_burst_of_refusals_halves_the_limit_once_and_a_later_one_again() -> None:
+    async def refused(limit: AdaptiveLimit, count: int) -> int:
+        async def one() -> None:
+            async with limit.slot() as bursts_before:
+                await asyncio.sleep(0.01)
+                limit.overloaded(bursts_before)
+
+        await asyncio.gather(*(one() for _ in range(count)))
+        return limit.allowed
+
+    assert asyncio.run(refused(AdaptiveLimit(16), 16)) == 8
+    assert asyncio.run(refused(AdaptiveLimit(16), 17)) == 4  # the seventeenth left after the first burst
+
+
+def test_a_burst_of_429_reaches_everybody_in_the_end_at_half_the_rate(server: Server) -> None:
+    async def go() -> tuple[int, int]:
+        async with engine(server, in_flight=8, attempts=4) as opened:
+            server.script = [status(429)] * 8
+            replies = await asyncio.gather(*(opened.chat(ASK) for _ in range(8)))
+            return sum(reply.usage.retries for reply in replies), opened.limit
+
+    retries, limit = asyncio.run(go())
+    assert retries == 8
+    assert limit == 5  # halved once, and grown by one after four successes of the eight
+
+
+def test_who_leaves_while_waiting_takes_no_place_with_him() -> None:
+    async def go() -> int:
+        limit = AdaptiveLimit(1)
+        served = 0
+
+        async def one() -> None:
+            nonlocal served
+            async with limit.slot():
+                await asyncio.sleep(0.001)
+                served += 1
+
+        jobs = [asyncio.create_task(one()) for _ in range(20)]
+        for at, job in enumerate(jobs):
+            if at % 2:
+                await asyncio.sleep(0.0012)
+                job.cancel()
+        await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), 5)
+        return served + sum(job.cancelled() for job in jobs)
+
+    assert asyncio.run(go()) == 20
+
+
+def test_the_server_says_when_to_come_back_within_reason(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = chat(server, status(429, Retry_After="0.4"), first_wait_s=0.01)
+    assert reply.usage.latency_s >= 0.4
+    monkeypatch.setattr("sim.engines.openai_server._LONGEST_WAIT_S", 0.1)
+    for asked in ("86400", "Wed, 21 Oct 2026 07:28:00 GMT"):
+        assert chat(server, status(503, Retry_After=asked), first_wait_s=0.01).usage.latency_s < 3
+
+
+def test_a_dead_engine_behind_a_living_server_is_down_and_a_living_one_is_not(server: Server) -> None:
+    with pytest.raises(EngineError, match="status 500") as refused:
+        chat(server, *[status(500)] * 50)
+    assert not isinstance(refused.value, EngineDown)
+    server.health = 503
+    with pytest.raises(EngineDown, match=r"status 500: .* health check says that its engine is dead"):
+        chat(server, *[status(500)] * 50)
+    server.health = 404
+    with pytest.raises(EngineError, match="status 503") as unknown:
+        chat(server, *[status(503)] * 50)
+    assert not isinstance(unknown.value, EngineDown)
