@@ -62,7 +62,10 @@ def build_report(run_dir: str | Path) -> ReportPaths:
 
     Raises UserError naming the file that cannot be read or written.
     """
-    page_run = _page_run(read_run(run_dir))
+    return _write_run(_page_run(read_run(run_dir)))
+
+
+def _write_run(page_run: PageRun) -> ReportPaths:
     directory, run = page_run.run.directory, page_run.run
     written = _write_tables(directory / "tables", page_run.tables)
     figures = _write_figures(directory / "figures", page_run.tables, run.curves)
@@ -76,8 +79,12 @@ def compare(run_dirs: Sequence[str | Path], output: str | Path) -> ReportPaths:
 
     Raises UserError where no run can be read or the output cannot be written.
     """
-    names = run_names([Path(path) for path in run_dirs])
-    page_runs, broken = _readable(dict(zip(names, map(Path, run_dirs), strict=True)))
+    return _write_comparison(*_readable([Path(path) for path in run_dirs]), Path(output))
+
+
+def _write_comparison(
+    page_runs: Sequence[PageRun], broken: Mapping[str, Status], directory: Path
+) -> ReportPaths:
     if not page_runs:
         errors = "; ".join(status.error for status in broken.values())
         raise UserError(f"no run can be read; give run directories ({errors or 'none was given'})")
@@ -85,7 +92,6 @@ def compare(run_dirs: Sequence[str | Path], output: str | Path) -> ReportPaths:
     settings = differing_settings({run.name: run.config for run in runs})
     page_runs = [replace(page_run, settings=settings[page_run.run.name]) for page_run in page_runs]
     comparison = comparison_tables(page_runs, broken)
-    directory = Path(output)
     written = _write_tables(directory / "tables", comparison)
     notice = " · ".join(dict.fromkeys(n for run in runs if (n := str(run.config.get("notice") or ""))))
     write_text(directory / "report.html", render_page("Comparison", page_runs, comparison, notice))
@@ -93,11 +99,16 @@ def compare(run_dirs: Sequence[str | Path], output: str | Path) -> ReportPaths:
 
 
 def report_arms(directory: str | Path) -> ReportPaths:
-    """Write the report of every arm of a study into the arm, and that across them into the study's directory."""
-    arms = arm_directories(directory)
-    for arm in arms:
-        build_report(arm)
-    return compare(arms, directory)
+    """Write the report of every arm of a study into the arm, and that across them into the study's directory.
+
+    Raises UserError naming an arm that cannot be read.
+    """
+    page_runs, broken = _readable(arm_directories(directory))
+    for status in broken.values():
+        raise UserError(status.error)
+    for page_run in page_runs:
+        _write_run(page_run)
+    return _write_comparison(page_runs, broken, Path(directory))
 
 
 def arm_directories(directory: str | Path) -> list[Path]:
@@ -156,11 +167,11 @@ def _page_run(run: Run) -> PageRun:
     return PageRun(run, frames.evaluation(), report_tables(run, frames), {})
 
 
-def _readable(directories: Mapping[str, Path]) -> tuple[list[PageRun], dict[str, Status]]:
+def _readable(directories: Sequence[Path]) -> tuple[list[PageRun], dict[str, Status]]:
     """The runs that can be read, and what is wrong with the others; one bad cell does not hide the rest."""
     runs: list[PageRun] = []
     broken: dict[str, Status] = {}
-    for name, path in directories.items():
+    for name, path in zip(run_names(directories), directories, strict=True):
         try:
             runs.append(_page_run(read_run(path, name)))
         except ValueError as error:

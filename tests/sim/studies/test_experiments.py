@@ -1,0 +1,127 @@
+"""Every committed experiment at its smallest size: the files are found on disk, so that none can be forgotten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pytest
+
+from sim.captain.study import run_captain
+from sim.engines.protocol import ChatRequest, ChooseRequest
+from sim.engines.scripted import SCRIPTED, ScriptedEngine
+from sim.launch import CONF, composed
+from sim.records.captain_rows import CaptainEpisodeRow
+from sim.records.rows import EpisodeRow
+from sim.records.run_dir import read_config, read_status
+from sim.records.store import iter_rows, read_rows
+from sim.report.build import arm_directories
+from sim.studies.verbs import run_stages
+from sim.tasks import generate_travel, write_tasks
+
+STAGES = ("explore", "train", "calibrate", "evaluate", "report")
+FILES = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+STUDIES = [name for name in FILES if not name.startswith("captain_")]
+"""What scripts/pipeline.py runs; scripts/captain.py runs the others."""
+SMALLEST = ("size=smallest", "progress=false")
+
+
+def speaks(name: str) -> bool:
+    """Whether a language model talks in an experiment."""
+    return "override /world: language" in (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def message(request: ChatRequest) -> str:
+    """What a model might say to this prompt; where the reply is bound to a schema, an answer in its form."""
+    if request.schema is None:
+        return f"Point {request.key % 97}: the hotel is far from gate {request.key % 13}."
+    fields: Any = request.schema["properties"]
+    return json.dumps({name: _value(field, request.key) for name, field in fields.items()})
+
+
+def _value(field: dict[str, Any], key: int) -> object:
+    if "enum" in field:
+        return field["enum"][key % len(field["enum"])]
+    return 0.7 if field["type"] == "number" else "It fits best."
+
+
+def weights(request: ChooseRequest) -> tuple[float, ...]:
+    """Probabilities that depend on the prompt."""
+    ranks = [1 + (len(request.turns[-1].content) + i) % 5 for i in range(len(request.labels))]
+    return tuple(rank / sum(ranks) for rank in ranks)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scripted engine in the place of every model."""
+    found = msgspec.structs.replace(SCRIPTED, structured=False, alternation=False)
+    for caller in ("sim.studies.language", "sim.captain.study"):
+        monkeypatch.setattr(f"{caller}.make_engine", lambda *_: ScriptedEngine(message, weights, found))
+
+
+@pytest.fixture(autouse=True)
+def _small_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every figure is drawn, but small: most of the time of a small report is spent on pixels."""
+    monkeypatch.setattr("sim.report.figures._DPI", 20)
+
+
+Configure = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(name="configure")
+def _configure(tmp_path: Path) -> Configure:
+    """The configuration of an experiment in its smallest form; a benchmark that must be fetched is replaced by
+    generated tasks in a file of its form."""
+
+    def make(name: str, *overrides: str) -> dict[str, Any]:
+        words = (f"experiment={name}", *SMALLEST, f"output={tmp_path / 'runs'}", *overrides)
+        if "override /task: hiddenbench" in (CONF / "experiment" / f"{name}.yaml").read_text():
+            path = tmp_path / "tasks.json"
+            write_tasks(path, generate_travel("easy", 24, seed=3, n_agents=4, n_options=3, n_shared=4))
+            words = (*words, "task=file", f"task.path={path}")
+        return composed(*words)
+
+    return make
+
+
+def check(directory: Path) -> None:
+    """Every run of a study finished, held all its conditions without a failure and tabulated its contrasts."""
+    assert read_status(directory)["state"] == "finished"
+    for run in arm_directories(directory) or [directory]:
+        assert read_status(run)["state"] == "finished"
+        config, episodes = read_config(run), read_rows(run, EpisodeRow)
+        assert not [row.error for row in episodes if row.error]
+        held = {row.condition.partition("#")[0] for row in episodes if row.stage == "evaluate"}
+        assert held == {*config["conditions"], *(f"{name}+gate" for name in config["certified"])}
+        if config["contrasts"]:
+            tabulated = pd.read_csv(run / "tables" / "contrasts.csv")
+            assert tabulated["contrast"].tolist() == list(config["contrasts"])
+            assert tabulated["note"].str.contains("only .* tasks").all()
+        assert (run / "report.html").stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.usefixtures("scripted")
+def test_every_experiment_runs(name: str, configure: Configure) -> None:
+    check(run_stages(configure(name), {}, STAGES))
+
+
+@pytest.mark.parametrize("name", sorted(set(FILES) - set(STUDIES)))
+@pytest.mark.usefixtures("scripted")
+def test_every_experiment_of_the_captain_runs(name: str, tmp_path: Path) -> None:
+    few = (
+        "problems.count=1",
+        "captain.executor=unsafe_subprocess",
+        "captain.rounds=1",
+        "captain.talk_rounds=2",
+        "progress=false",
+    )
+    data = composed(f"experiment={name}", *few, f"output={tmp_path / 'runs'}", config_name="captain")
+    directory = run_captain(data, {})
+    assert read_status(directory)["state"] == "finished"
+    held = {row.episode.condition for row in iter_rows(directory, CaptainEpisodeRow)}
+    assert held == set(data["conditions"])
