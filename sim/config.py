@@ -15,7 +15,8 @@ import msgspec
 from controllers.card import Training, parse_training
 from sim.discussion.ending import Stop
 from sim.discussion.objective import Objective
-from sim.errors import UserError
+from sim.discussion.seating import Rotation
+from sim.errors import UserError, shown
 from sim.worlds.cognitive import Cognition
 from sim.worlds.language import LanguageSettings
 
@@ -95,6 +96,40 @@ class LanguageWorldConfig(
         _check_horizon(self.horizon)
         if self.in_flight < 1:
             raise UserError(f"world.in_flight is {self.in_flight}; it must be at least 1")
+
+
+class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One model of a mixed group, and what serves it: an engine of its own, or else the study's engine, with
+    these servers if any are named."""
+
+    model: dict[str, Any]
+    urls: tuple[str, ...] = ()
+    engine: dict[str, Any] | None = None
+
+    def served(self, engine: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The configuration of its engine, where `engine` is the study's."""
+        chosen = engine if self.engine is None else self.engine
+        return {**chosen, "urls": list(self.urls)} if self.urls else chosen
+
+
+class SeatsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which models sit in a language group, by seat; without an order all seats are the study's model.
+
+    Members that are not in the order are not started.
+    """
+
+    members: dict[str, Member] = msgspec.field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    """Members by seat; `sim.discussion.seating` says how it is rotated, repeated and cut."""
+    rotate: Rotation = "both"
+
+    def __post_init__(self) -> None:
+        for name in self.order:
+            if name not in self.members:
+                raise UserError(
+                    f"seats.order names {shown(name)}, which is no member; it must be one of "
+                    + (", ".join(self.members) or "seats.members, which is empty")
+                )
 
 
 class MenuConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -238,6 +273,7 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     certified: tuple[str, ...]
     screened: tuple[str, ...] = ()
     screening: ScreeningConfig = ScreeningConfig()
+    seats: SeatsConfig = SeatsConfig()
     variants: dict[str, Variant] = msgspec.field(default_factory=dict)
     contrasts: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     """Paired comparisons to tabulate: label -> (condition, the one it is compared with)."""

@@ -1,10 +1,15 @@
-"""An engine whose answers are a function of the request: for tests of what asks, not of what answers."""
+"""An engine whose answers are a function of the request: for tests of what asks, not of what answers, and for
+trying a configuration out without any model.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import msgspec
 
 from sim.engines.protocol import Capabilities, ChatReply, ChatRequest, ChooseReply, ChooseRequest, Usage
 
@@ -21,13 +26,38 @@ SCRIPTED = Capabilities(
 )
 
 
+class ScriptedEngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing can be set."""
+
+
+def echo(request: ChatRequest) -> str:
+    """A line of what was shown, picked by the request's key; the like in JSON where a schema asks for it."""
+    lines = [line.strip() for line in request.turns[-1].content.splitlines() if line.strip()]
+    line = lines[request.key % len(lines)]
+    if request.schema is None:
+        return line
+    properties: Any = request.schema["properties"]
+    return json.dumps({name: _example(what, request.key, line) for name, what in properties.items()})
+
+
+def _example(what: dict[str, Any], key: int, line: str) -> object:
+    if "enum" in what:
+        return what["enum"][key % len(what["enum"])]
+    return line[: what.get("maxLength", len(line))] if what["type"] == "string" else 0.5
+
+
+def equally(request: ChooseRequest) -> tuple[float, ...]:
+    """No label rather than another."""
+    return tuple(1 / len(request.labels) for _ in request.labels)
+
+
 class ScriptedEngine:
     """Implements `Engine`; `write` gives a text, `weigh` gives probabilities. Keeps every request it got."""
 
     def __init__(
         self,
-        write: Callable[[ChatRequest], str],
-        weigh: Callable[[ChooseRequest], tuple[float, ...]],
+        write: Callable[[ChatRequest], str] = echo,
+        weigh: Callable[[ChooseRequest], tuple[float, ...]] = equally,
         capabilities: Capabilities = SCRIPTED,
     ) -> None:
         self._write = write

@@ -18,10 +18,21 @@ import pandas as pd
 from scipy import stats
 
 from sim.report.page import PageRun
+from sim.report.seats import composition, seats_of
 from sim.report.tables import FULL, interval, mean_over_tasks, note_on, sorted_conditions
 from sim.studies.intervals import task_means
 
-_STACKED = ("accuracy", "paired", "contrasts", "draws", "efficiency", "certificates", "coverage")
+_STACKED = (
+    "accuracy",
+    "paired",
+    "contrasts",
+    "draws",
+    "efficiency",
+    "certificates",
+    "coverage",
+    "members",
+    "seats",
+)
 _NOT_SYSTEM = ("name", "split", "output", "resume", "progress", "notice", "logger", "arms", "transfer")
 _BY_EPISODE = ["task", "seed"]
 
@@ -97,8 +108,10 @@ def benchmark_of(config: Mapping[str, Any]) -> str:
 
 
 def model_of(config: Mapping[str, Any]) -> str:
-    """Who talks in a run: the model's name, or `cognitive`."""
+    """Who talks in a run: the model's name, the models of a group, or `cognitive`."""
     if (config.get("world") or {}).get("kind") == "language":
+        if (seats := seats_of(config)).order:
+            return composition(seats)
         return str((config.get("model") or {}).get("name", "unknown"))
     return "cognitive"
 

@@ -18,6 +18,7 @@ from sim.report.across import across
 from sim.report.figures import FIGURES, save_figure
 from sim.report.frames import Frames, make_frames
 from sim.report.page import PageRun, render_page
+from sim.report.seats import seat_tables
 from sim.report.source import Curves, Run, Status, read_run, read_status
 
 UNREADABLE = "unreadable"
@@ -54,6 +55,7 @@ def report_tables(run: Run, frames: Frames) -> dict[str, pd.DataFrame]:
         "draws": contrasts.draws(evaluation),
         "power": contrasts.power(evaluation, pairs),
         "efficiency": contrasts.efficiency(accuracy),
+        **seat_tables(run),
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from conformal import Thresholds
 from sim.errors import UserError, shown
-from sim.records.rows import BranchRow, DecisionRow, EpisodeRow, VoteRow
+from sim.records.rows import BranchRow, CallRow, DecisionRow, EpisodeRow, VoteRow
 from sim.records.run_dir import CONFIG, PROVENANCE, STATUS, read_config
 from sim.records.store import episode_key, finished_decisions, iter_rows, read_rows
 from sim.tasks.files import load_tasks
@@ -48,7 +48,7 @@ class Run:
     """One run directory: rows in the order of their keys, tasks by id, certificates by condition.
 
     Episodes are those of every stage; decisions those of evaluation and calibration; branches and votes those
-    of the test tasks. A large exploration is passed over.
+    of the test tasks. A large exploration is passed over. Model calls are read of groups of several models only.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Run:
     curves: Curves
     config: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    calls: tuple[CallRow, ...] = ()
 
 
 def read_run(directory: str | Path, name: str | None = None) -> Run:
@@ -79,6 +80,8 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
     decisions = finished_decisions(path, wanted)
     branches = (row for row in iter_rows(path, BranchRow) if row.task in tested)
     votes = (row for row in iter_rows(path, VoteRow) if row.task in tested)
+    mixed = bool((config.get("seats") or {}).get("order"))
+    calls = (row for row in iter_rows(path, CallRow) if row.task in tested) if mixed else ()
     return Run(
         name=name or path.name,
         directory=path,
@@ -92,6 +95,7 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
         curves=read_curves(path / "controller"),
         config=config,
         provenance=_object(path / PROVENANCE),
+        calls=tuple(calls),
     )
 
 

@@ -110,6 +110,8 @@ def print_report(run_dir: str | Path, console: Console | None = None) -> None:
         _print_certificates(out, coverage, certificates)
     _print_contrasts(out, directory, "contrasts", "contrast")
     _print_draws(out, _read(directory, "draws"))
+    if (directory / "tables" / "members.csv").exists():
+        _print_members(out, _read(directory, "members"))
     failed = int(accuracy["failed"].sum()) if len(accuracy) else 0
     if failed:
         out.print(f"[red]{failed} discussions failed[/]: counted as wrong, listed in tables/failures.csv")
@@ -190,6 +192,24 @@ def _print_draws(out: Console, draws: pd.DataFrame) -> None:
             f"{escape(str(row['condition']))}: {row['task_accuracy']:.3f} {_span(row, 'task_accuracy')} over "
             f"{row['draws']} draws of the training tasks; standard deviation over draws {_number(row['sd_over_draws'])}"
         )
+
+
+def _print_members(out: Console, members: pd.DataFrame) -> None:
+    """Who did what in a group of several models."""
+    columns: dict[str, Callable[[dict[Any, Any]], str]] = {
+        "belief accuracy": lambda row: f"{row['belief_accuracy']:.2f} {_span(row, 'belief_accuracy')}",
+        "vote accuracy": lambda row: f"{row['vote_accuracy']:.2f} {_span(row, 'vote_accuracy')}",
+        "messages": lambda row: _number(row["messages"], 1),
+    }
+    if out.width >= _WIDE:
+        columns["prompt tokens"] = lambda row: _number(row["prompt_tokens"], 0)
+        columns["completion tokens"] = lambda row: _number(row["completion_tokens"], 0)
+    table = _table("By member of the group", ["condition", "member"], list(columns))
+    for row in members.to_dict("records"):
+        names = (escape(str(row[name])) for name in ("condition", "member"))
+        table.add_row(*names, *(text(row) for text in columns.values()))
+    out.print()
+    out.print(table)
 
 
 def _table(title: str, names: list[str], numbers: list[str]) -> Table:

@@ -11,6 +11,7 @@ from pathlib import Path
 from conformal.ranks import exact_level
 from controllers.registry import PROMPTED
 from sim.config import BASELINES, GATE_SUFFIX, SCREEN_SUFFIX, LanguageWorldConfig, StudyConfig
+from sim.engines.models import parse_model
 from sim.errors import UserError, shown
 from sim.records.run_dir import read_config
 from sim.studies.calibration import longest_horizon
@@ -37,6 +38,7 @@ def check_config(config: StudyConfig) -> None:
     _check_levels(config)
     _check_prompted(config)
     _check_reference(config)
+    _check_seats(config)
     if config.trained and not config.explore_seeds:
         raise UserError(
             f"explore_seeds is empty, but {config.trained[0]!r} learns from exploration; give at least one"
@@ -79,6 +81,23 @@ def _check_prompted(config: StudyConfig) -> None:
             )
 
 
+def _check_seats(config: StudyConfig) -> None:
+    """Groups of several models are for language worlds; every seated member's model must be one."""
+    if config.seats.order and not isinstance(config.world, LanguageWorldConfig):
+        raise UserError("seats.order names language models; choose world=language, or seats=one_model")
+    for name in config.seats.order:
+        member = config.seats.members[name]
+        try:
+            parse_model(member.model)
+        except UserError as error:
+            raise UserError(f"seats.members.{name}: {error}") from error
+        if member.urls and member.served(config.engine).get("kind") != "openai_server":
+            raise UserError(
+                f"seats.members.{name}.urls is {shown(list(member.urls))}, but its engine is no client of servers; "
+                "choose engine=openai_server, or leave the urls out"
+            )
+
+
 def _check_reference(config: StudyConfig) -> None:
     known = {
         *BASELINES,
@@ -102,7 +121,9 @@ def _runs_read(config: StudyConfig) -> Iterator[str]:
 
 
 def check_folds(config: StudyConfig, folds: Mapping[str, Tasks]) -> None:
-    """Raise UserError where the calibration fold cannot serve the certificate's mode."""
+    """Raise UserError where a group does not fit a task's seats, or the calibration fold cannot serve the
+    certificate's mode."""
+    _check_everybody_sits(config, folds)
     tasks = folds.get("calibration", ())
     if not (config.certified and tasks):
         return
@@ -110,6 +131,17 @@ def check_folds(config: StudyConfig, folds: Mapping[str, Tasks]) -> None:
         _check_sequential(config, folds)
     if config.conformal.mode == "lockstep":
         _check_lockstep(config, tasks)
+
+
+def _check_everybody_sits(config: StudyConfig, folds: Mapping[str, Tasks]) -> None:
+    if config.seats.rotate != "none":
+        return
+    for task in (task for part in folds.values() for task in part):
+        if len(config.seats.order) > task.n_agents:
+            raise UserError(
+                f"seats.order names {len(config.seats.order)} members, but task {task.id} has {task.n_agents} "
+                "agents; leave some out, or let seats.rotate give everybody a turn"
+            )
 
 
 def _check_sequential(config: StudyConfig, folds: Mapping[str, Tasks]) -> None:

@@ -1,46 +1,86 @@
-"""Opening a language world: the engine of the configuration, the branches already on disk, the call log."""
+"""Opening a language world: the engines of the configuration, one or a group's, the branches already on disk,
+the call log.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from controllers.registry import PROMPTED
 from sim.config import LanguageWorldConfig, StudyConfig
 from sim.engines.models import check_found, parse_model
 from sim.engines.protocol import Capabilities, Engine, EngineDown
+from sim.engines.scripted import SCRIPTED, ScriptedEngine, ScriptedEngineConfig
 from sim.errors import UserError
 from sim.records.rows import BranchRow, VoteRow
 from sim.records.store import RunStore, iter_rows
 from sim.worlds.branch_store import BranchStore
+from sim.worlds.group import Group
 from sim.worlds.language import LanguageWorld
 
 C = TypeVar("C")
+Served: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""An engine's and a model's configuration."""
+OWN = ""
+"""Stands for the study's own model among the members of a group."""
 
 
 @asynccontextmanager
 async def language_world(
     directory: Path, config: StudyConfig, world: LanguageWorldConfig, store: RunStore
 ) -> AsyncIterator[tuple[LanguageWorld, Engine]]:
-    """The world and its engine, started; what the run has on disk is not asked of the model again."""
+    """The world and the engine that prompted controllers ask, started; what the run has on disk is not asked of
+    any model again."""
     known = BranchStore(
         iter_rows(directory, BranchRow),
         iter_rows(directory, VoteRow),
         on_new=lambda row: store.append([row]),
     )
     try:
-        async with make_engine(config.engine, config.model) as engine:
-            check_capabilities(engine.capabilities, world)
-            check_found(parse_model(config.model), engine.capabilities)
-            yield (
-                LanguageWorld(engine, world.settings, known, world.horizon, lambda row: store.append([row])),
-                engine,
+        async with AsyncExitStack() as stack:
+            engines = await _started(stack, served(config), world)
+            engine = next(iter(engines.values()))
+            seats = config.seats
+            group = Group(engines, seats.order, seats.rotate) if seats.order else None
+            language = LanguageWorld(
+                engine, world.settings, known, world.horizon, lambda row: store.append([row]), group
             )
+            yield language, engine
     except EngineDown as error:
         raise UserError(f"{error}; start the server again, then continue with resume={directory}") from error
+
+
+def served(config: StudyConfig) -> dict[str, Served]:
+    """What a study has to start: its own model, or the members of its group; both where a controller asks the
+    study's own model, which then comes first."""
+    seated = {name: config.seats.members[name] for name in config.seats.order}
+    members: dict[str, Served] = {
+        name: (member.served(config.engine), member.model) for name, member in seated.items()
+    }
+    behind = {config.exploration.behaviour, *(config.variant(name).controller for name in config.conditions)}
+    own = not members or bool(behind & set(PROMPTED))
+    return ({OWN: (config.engine, config.model)} if own else {}) | members
+
+
+async def _started(
+    stack: AsyncExitStack, wanted: Mapping[str, Served], world: LanguageWorldConfig
+) -> dict[str, Engine]:
+    """The engines by member, checked; members that are served alike share one."""
+    running: dict[bytes, Engine] = {}
+    found: dict[str, Engine] = {}
+    for name, (engine, model) in wanted.items():
+        key = msgspec.json.encode((engine, model), order="sorted")
+        if key not in running:
+            running[key] = await stack.enter_async_context(make_engine(engine, model))
+            check_capabilities(running[key].capabilities, world)
+            check_found(parse_model(model), running[key].capabilities)
+        found[name] = running[key]
+    return found
 
 
 def check_capabilities(found: Capabilities, world: LanguageWorldConfig) -> None:
@@ -70,8 +110,13 @@ def make_engine(engine: Mapping[str, Any], model: Mapping[str, Any]) -> Engine:
         from sim.engines.vllm_inprocess import InprocessEngine, InprocessEngineConfig
 
         return InprocessEngine(chosen, _parsed(settings, InprocessEngineConfig))
+    if kind == "scripted":
+        _parsed(settings, ScriptedEngineConfig)
+        return ScriptedEngine(
+            capabilities=msgspec.structs.replace(SCRIPTED, model=chosen.name, alternation=False)
+        )
     raise UserError(
-        f"engine.kind is {kind!r}; it must be transformers_local, openai_server or vllm_inprocess"
+        f"engine.kind is {kind!r}; it must be transformers_local, openai_server, vllm_inprocess or scripted"
     )
 
 

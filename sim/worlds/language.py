@@ -40,6 +40,7 @@ from sim.randomness import uniform as uniforms
 from sim.records.rows import FULL_INFORMATION, OPENING, BranchRow, CallRow, VoteRow
 from sim.tasks.task import HiddenProfileTask
 from sim.worlds.branch_store import BranchStore
+from sim.worlds.group import Group
 from sim.worlds.prompts import LABELS, Layout, participant_turns, prompts_hash, render
 from sim.worlds.protocol import WorldFailure
 from sim.worlds.row_world import RowState, RowWorld
@@ -124,19 +125,27 @@ class LanguageWorld(RowWorld):
         store: BranchStore,
         horizon: int | None = None,
         log: Callable[[CallRow], None] = lambda row: None,
+        group: Group | None = None,
     ) -> None:
-        """`log` is told of every model call."""
+        """`log` is told of every model call; `engine` answers for every agent, unless a `group` says whose
+        engine does."""
         super().__init__(horizon, float(settings.max_words), has_text=True)
         self.engine = engine
         self.settings = settings
         self.store = store
         self.log = log
+        self.group = group
 
     def identity(self) -> dict[str, object]:
         """What must agree between calibration and deployment: model, prompts, settings."""
+        speakers = (
+            {"engine": msgspec.to_builtins(self.engine.capabilities)}
+            if self.group is None
+            else {"seats": self.group.identity()}
+        )
         return {
             "kind": "language",
-            "engine": msgspec.to_builtins(self.engine.capabilities),
+            **speakers,
             "prompts": prompts_hash(),
             "settings": msgspec.to_builtins(self.settings),
         }
@@ -233,6 +242,10 @@ class LanguageWorld(RowWorld):
         except EngineError as error:
             raise WorldFailure(str(error)) from error
 
+    def _engine(self, seat: Seat) -> Engine:
+        """What answers for an agent: its own model alone."""
+        return self.engine if self.group is None else self.group.engine(seat.task, seat.seed, seat.agent)
+
     @staticmethod
     def _leader(state: RowState, row: int) -> str:
         return state.episodes[row][0].possible_answers[int(state.view.beliefs[row].mean(0).argmax())]
@@ -247,7 +260,7 @@ class LanguageWorld(RowWorld):
             top_p=self.settings.top_p,
             affinity=f"{seat.task.id}/{seat.seed}",
         )
-        reply = await self.engine.chat(request)
+        reply = await self._engine(seat).chat(request)
         tokens.add(reply.usage)
         self._log(seat, "message", request.turns, reply.usage, reply.finish_reason)
         return clean_message(reply.text, names_of(seat.task), self.settings.max_words)
@@ -286,7 +299,7 @@ class LanguageWorld(RowWorld):
         labels = tuple(LABELS[: len(order)])
         request = ChooseRequest(self._turns(seat, question), labels, f"{seat.task.id}/{seat.seed}")
         try:
-            reply = await self.engine.choose(request)
+            reply = await self._engine(seat).choose(request)
         except BadReply as error:
             self._log(seat, purpose, request.turns, Usage(0, 0), "unparsable", str(error))
             return None
@@ -309,7 +322,7 @@ class LanguageWorld(RowWorld):
             affinity=f"{seat.task.id}/{seat.seed}",
             schema=answer_schema(labels, reason=purpose == "vote"),
         )
-        reply = await self.engine.chat(request)
+        reply = await self._engine(seat).chat(request)
         tokens.add(reply.usage)
         self._log(seat, purpose, request.turns, reply.usage, reply.finish_reason)
         parsed = parse_answer(reply.text, labels)
@@ -343,7 +356,7 @@ class LanguageWorld(RowWorld):
                 latency_s=usage.latency_s,
                 retries=usage.retries,
                 finish_reason=finish,
-                model=self.engine.capabilities.model,
+                model=self._engine(seat).capabilities.model,
                 replica=usage.replica,
                 error=error,
             )

@@ -16,12 +16,12 @@ from sim.errors import UserError
 from sim.launch import CONF, resolved
 from sim.records.run_dir import read_config, write_config
 
-GROUPS = ("task", "split", "world", "objective", "routing", "training", "conformal", "controller")
+GROUPS = ("task", "split", "world", "seats", "objective", "routing", "training", "conformal", "controller")
 REQUIRED = {
     ("task", "file"): ["task.path=tasks.json"],
     ("task", "hiddenbench"): ["task.revision=abc"],
 }
-FREE_FORM = ("engine", "model", "logger", "variants", "arms", "contrasts")
+FREE_FORM = ("engine", "model", "members", "logger", "variants", "arms", "contrasts")
 NOT_IDENTITY = ("output", "resume", "progress", "logger")
 
 
@@ -64,7 +64,7 @@ def test_the_defaults_in_conf_are_the_defaults_of_the_types(default: dict[str, A
 
 def paths(data: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Every mapping in a configuration, by its path; free-form ones left out."""
-    if isinstance(data, dict) and prefix[:1] not in {(name,) for name in FREE_FORM}:
+    if isinstance(data, dict) and set(prefix).isdisjoint(FREE_FORM):
         yield prefix
         for key, value in data.items():
             yield from paths(value, (*prefix, key))

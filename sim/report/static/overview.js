@@ -60,6 +60,8 @@ function accuracySection(run, runIndex) {
     el("div.conditions", {}, list, axisRow()),
     el("p.muted", {}, `Dotted lines: ${dotted}.`),
     foldedTable("All metrics", run.tables.accuracy),
+    foldedTable("By member of the group", run.tables.members),
+    foldedTable("By seat", run.tables.seats),
     foldedTable(`Paired differences to ${reference}`, run.tables.paired));
 }
 

@@ -6,6 +6,9 @@ const MEANING = {
   failed: "discussions the engine gave up on; they count as wrong and as not covered",
   task_accuracy: "share of discussions whose plurality decision is correct; every task counts once",
   vote_accuracy: "share of the agents' final votes that are correct",
+  belief_accuracy: "share of last beliefs with the answer on top, ties split evenly",
+  seat: "place at the table, from 1",
+  member: "who plays the seat, by its name in seats.members",
   majority: "share of discussions in which more than half of the agents vote for the answer",
   integration_gain: "task accuracy minus that of hidden_pre, over the same discussions",
   gap_to_full: "task accuracy of full_info minus this one",
@@ -28,7 +31,7 @@ const MEANING = {
   inside: "whether the count lies within the exact 99.9% band",
   no_refusal: "test families in which no proposal exceeded its threshold",
 };
-const WHOLE = /^(n|n_.*|round|rounds|rounds_gate|messages|words|.*_words|k|covered|failed|malformed|unpaired|seed|certified_rounds|calibration_families|no_refusal|runs|branches_evaluated|.*tokens)$/;
+const WHOLE = /^(n|n_.*|round|rounds|rounds_gate|messages|words|.*_words|k|covered|failed|malformed|unpaired|seed|seat|certified_rounds|calibration_families|no_refusal|runs|branches_evaluated|.*tokens)$/;
 const SIGNED = /^(difference.*|integration_gain|gap_to_full)$/;
 
 function cellText(column, value) {
