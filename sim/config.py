@@ -29,7 +29,7 @@ Fold = Literal["train", "pilot", "calibration", "test"]
 GateKind = Literal["replace", "sample"]
 SAMPLED_MODES = ("pilot", "sequential", "roundwise")
 """Modes in which the executed branch may be drawn from the conformal set."""
-_NOT_IDENTITY = ("output", "resume", "progress", "logger")
+_NOT_IDENTITY = ("output", "resume", "progress", "plan", "throughput", "logger")
 
 
 class TaskConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -250,6 +250,19 @@ class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
 
+class Throughput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens a second that one GPU reads (outside the prefix cache) and writes, with many requests in flight, for
+    a model of one billion active parameters; a larger one is slower in proportion."""
+
+    prefill: float = 200_000
+    decode: float = 40_000
+
+    def __post_init__(self) -> None:
+        for name in ("prefill", "decode"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"throughput.{name} is {getattr(self, name)}; give tokens a second, above 0")
+
+
 class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One study: tasks, world, policies, certificate, and what to compare. The root of `conf/`."""
 
@@ -290,6 +303,8 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output: str = "runs"
     resume: str | None = None
     progress: bool = True
+    plan: bool = False
+    throughput: Throughput = Throughput()
     logger: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -74,6 +74,8 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sampling: Sampling = Sampling()
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     tensor_parallel: int = 1
+    active_billions: float | None = None
+    """Parameters a token passes through, in billions, for planning; null where the vendor does not say."""
     endpoint: Endpoint | None = None
 
     def __post_init__(self) -> None:

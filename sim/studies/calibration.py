@@ -22,6 +22,7 @@ from conformal import (
     trajectory,
 )
 from sim.arrays import Bools, Floats
+from sim.config import StudyConfig
 from sim.discussion.ending import default_horizon
 from sim.errors import UserError
 from sim.records.rows import DecisionRow, EpisodeRow
@@ -183,16 +184,19 @@ MODES: Mapping[str, Calibrate] = {
 }
 
 
+def folds_of(config: StudyConfig) -> tuple[str, ...]:
+    """The folds in which calibrating a controller holds one discussion per task family."""
+    if config.conformal.mode == "pilot":
+        return ("pilot", "calibration")
+    if config.conformal.mode == "trajectory" and config.conformal.scaled:
+        return ("calibration", "train")
+    return ("calibration",)
+
+
 def planned_discussions(study: Study) -> int:
     """Discussions that calibrating one controller takes, for the progress bar."""
-    config = study.config.conformal
-    names: tuple[str, ...] = ("calibration",)
-    if config.mode == "pilot":
-        names = ("pilot", "calibration")
-    elif config.mode == "trajectory" and config.scaled:
-        names = ("calibration", "train")
-    tasks = [one_per_family(study.folds[name], 0) for name in names if name in study.folds]
-    return sum(len(part) for part in tasks)
+    folds = [study.folds[name] for name in folds_of(study.config) if name in study.folds]
+    return sum(len(one_per_family(tasks, 0)) for tasks in folds)
 
 
 async def calibrate(study: Study, policy: Policy, advance: Advance) -> Thresholds:

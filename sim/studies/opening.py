@@ -57,13 +57,14 @@ def new_run(data: Mapping[str, Any], check: Check) -> tuple[Path, StudyConfig]:
     Everything that can be wrong with them is found before the directory is made.
     """
     config = parse(data)
-    tasks = _checked_tasks(config, check)
+    tasks = checked_tasks(config, check)
     directory = claim(Path(config.output), config.name, identity_hash(data), data)
     write_tasks(directory / TASKS, tasks)
     return directory, config
 
 
-def _checked_tasks(config: StudyConfig, check: Check) -> Tasks:
+def checked_tasks(config: StudyConfig, check: Check) -> Tasks:
+    """The tasks of a study whose configuration, split and sources have all been found to be sound."""
     check(config)
     check_config(config)
     tasks = make_tasks(config.task)
@@ -82,7 +83,7 @@ def resumed_run(
     check_unchanged(directory, stored, overridden)
     config = parse(stored)
     if not (directory / TASKS).exists():
-        write_tasks(directory / TASKS, _checked_tasks(config, check))
+        write_tasks(directory / TASKS, checked_tasks(config, check))
     return directory, msgspec.structs.replace(config, resume=str(directory), progress=data["progress"])
 
 

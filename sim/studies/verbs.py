@@ -14,6 +14,7 @@ from sim.records.store import RunStore
 from sim.studies.arms import has_arms, run_arms
 from sim.studies.conditions import check_behaviour
 from sim.studies.opening import make_tasks, new_run, opened, replayed, resumed_run
+from sim.studies.plan_table import print_plan
 from sim.studies.progress import Reporter
 from sim.studies.stages import calibrate_all, evaluate, explore, screen_all, train
 from sim.tasks import write_tasks
@@ -23,8 +24,11 @@ def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: t
     """Run some stages in a new run directory, or in the one named by `resume`; returns the directory.
 
     A study of several arms runs them all, each in a directory of its own below. A replay asked for on the command
-    line starts from the recorded configuration.
+    line starts from the recorded configuration. With `plan` the cost is printed instead, and nothing is written.
     """
+    if data["plan"]:
+        print_plan(data, stages)
+        return Path(data["output"])
     if "replay" in overridden and data["replay"] is not None and data["resume"] is None:
         data = replayed(data, overridden)
     if has_arms(data):
