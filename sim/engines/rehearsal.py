@@ -16,7 +16,7 @@ import msgspec
 
 from sim.engines.protocol import Capabilities, ChatReply, ChatRequest, ChooseReply, ChooseRequest, Turn, Usage
 
-TOKENS_PER_PIECE = 1.16
+TOKENS_PER_PIECE = 1.15
 """Tokens of a word, number or punctuation mark in our prompts, by SmolLM2's tokenizer (tests/sim/engines)."""
 
 BLOCK = 32

@@ -166,7 +166,11 @@ class _Tally:
 
     def tree(self, width: int, depth: int) -> Cost:
         """The cost of the whole tree of `depth` rounds, from that of one path through it."""
-        levels = [cost.times(width ** max(0, place - 1)) for place, cost in self.rounds.items() if place >= 0]
+        levels = [
+            cost.times(width ** max(0, place - 1))
+            for place, cost in self.rounds.items()
+            if 0 <= place <= depth
+        ]
         return sum(levels, self.rounds[-1].times(width**depth))
 
 
