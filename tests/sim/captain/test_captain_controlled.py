@@ -19,7 +19,7 @@ from sim.captain.replies import Say, Subtask
 from sim.captain.room import Team
 from sim.captain.sandbox import Sandbox
 from sim.captain.talk import Talk, converse
-from sim.engines.protocol import ChatRequest, ChooseRequest
+from sim.engines.protocol import ChatRequest, ChooseRequest, EngineError
 from sim.errors import UserError
 from sim.records.captain_rows import Identity
 
@@ -148,6 +148,19 @@ def test_a_spent_budget_ends_the_talk_with_what_there_is(talking: Any, two: Team
         held(made, two)
     assert made.room.answer in ("41", "42")
     assert made.room.desk.spent <= 1600
+
+
+@pytest.mark.parametrize("spoken", [1, 3])
+def test_an_engine_error_reaches_the_caller(spoken: int, talking: Any, two: Team) -> None:
+    """Among the first answers, and in a branch of the discussion."""
+
+    def fail(request: ChatRequest) -> str:
+        raise EngineError("the server is on fire")
+
+    made = talking(first=[*FIRST[:spoken], fail] if spoken == 1 else [*FIRST, fail])
+    with pytest.raises(EngineError, match="on fire"):
+        held(made, two)
+    assert [call.error for call in made.calls if call.error]
 
 
 def parts_of(made: Any) -> dict[str, str]:

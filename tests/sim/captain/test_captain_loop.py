@@ -10,9 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from sim.arrays import Floats
 from sim.captain.captain import Outcome, lead
+from sim.captain.desk import Call
 from sim.captain.forms import Unreadable, ask, read, schema_of
 from sim.captain.methods import METHODS, attempt, plan_team
+from sim.captain.prompts import render, turns
 from sim.captain.replies import (
     Answer,
     Consult,
@@ -28,10 +31,11 @@ from sim.captain.replies import (
     Subtask,
     Verdict,
 )
+from sim.captain.retrieval import BM25
 from sim.captain.sandbox import Sandbox
 from sim.captain.teams import team_id
 from sim.captain.toolbox import Toolbox
-from sim.engines.protocol import ChatRequest, EngineError
+from sim.engines.protocol import BadReply, ChatRequest, ChooseRequest, EngineError
 
 SEEK = SeekExperts(Subtask("Add them."), ("solves equations", "knows primes"))
 TEAM = team_id("sum", SEEK.roles)
@@ -148,6 +152,29 @@ def test_roles_without_text_build_no_team(stage: Callable[..., Any]) -> None:
     assert led(made).answer == "42"
     assert made.room.malformed == 1
     assert made.kinds("team") == []
+
+
+class Broken:
+    """A scorer whose first look-up fails."""
+
+    name = "bm25"
+
+    def __init__(self) -> None:
+        self.failed = False
+
+    def scores(self, query: str, texts: tuple[str, ...]) -> tuple[Floats, int]:
+        """Fails once."""
+        if not self.failed:
+            self.failed = True
+            raise RuntimeError("embedding broke")
+        return BM25().scores(query, texts)
+
+
+def test_a_team_that_could_not_be_built_can_be_asked_for_again(stage: Callable[..., Any]) -> None:
+    made = stage(script(SEEK, SEEK, Finish("42")), scorer=Broken())
+    assert led(made).answer == "42"
+    assert "No team could be built (bm25: RuntimeError: embedding broke)" in made.prompts("captain")[1]
+    assert [row.kind for row in made.events][:4] == ["decision", "note", "decision", "team"]
 
 
 def test_code_of_the_captain_is_run(stage: Callable[..., Any], sandbox: Sandbox, toolbox: Toolbox) -> None:
@@ -306,6 +333,27 @@ def test_an_engine_without_schemas_still_decides_by_type(
     assert made.room.malformed == 0
 
 
+def test_a_form_fills_every_kind_of_field(stage: Callable[..., Any], playbook: Any) -> None:
+    """Truth by letter, confidence by level, lists by line; and no reply where there are no probabilities."""
+
+    def weigh(request: ChooseRequest) -> tuple[float, ...]:
+        shown = request.turns[-1].content
+        return tuple(float(f"{label}. yes" in shown or f"{label}. 70%" in shown) for label in request.labels)
+
+    made = stage(playbook({"reflector": ["- one\n\n- two"]}, weigh, structured=False))
+    call, shown = Call("reflector", "review", "1/review"), turns(render("reflector"), "?")
+    review = asyncio.run(ask(made.room.desk, call, shown, (Review,)))
+    assert review == Review("- one\n\n- two", "- one\n\n- two", ("one", "two"), True, 0.7, "- one\n\n- two")
+    made.engine._weigh = refuse
+    with pytest.raises(Unreadable):
+        asyncio.run(ask(made.room.desk, call, shown, (Review,)))
+
+
+def refuse(request: ChooseRequest) -> tuple[float, ...]:
+    """A model that gives no probabilities."""
+    raise BadReply("no probabilities")
+
+
 def test_a_reply_is_read_from_json_only() -> None:
     assert read('x {"agent": "a"} y {"agent": "b"}', (Selection,)) == Selection("a")
     assert read('{"oops": 1} {"agent": "b"}', (Selection,)) == Selection("b")
@@ -327,9 +375,6 @@ def test_schemas_are_narrowed_and_closed() -> None:
 
 
 def test_unreadable_carries_the_last_text(stage: Callable[..., Any]) -> None:
-    from sim.captain.desk import Call
-    from sim.captain.prompts import render, turns
-
     made = stage({"captain": ["first", "second"]})
     with pytest.raises(Unreadable) as found:
         asyncio.run(ask(made.room.desk, Call("captain", "x", "x"), turns(render("captain"), "?"), (Answer,)))
@@ -373,6 +418,18 @@ def test_meta_prompting(stage: Callable[..., Any]) -> None:
     assert made.prompts("consulted") == ["What is 20 + 22?"]
     endless = stage({"conductor": [Consult("a", "?")], "consulted": ["Nothing."]}, rounds=2)
     assert outcome_of(endless, "meta_prompting") == Outcome("Nothing.", "unfinished")
+
+
+def test_a_solo_reply_that_cannot_be_read_is_counted(stage: Callable[..., Any]) -> None:
+    made = stage({"solo": ["well"]})
+    assert outcome_of(made, "single") == Outcome("well", "finished")
+    assert made.room.malformed == 1
+    coded = stage({"solo": ["well", "well", *SOLO]})
+    assert outcome_of(coded, "single_code").answer == "42"
+    assert coded.room.malformed == 1
+    conducted = stage({"conductor": ["well", "well", Finish("42")]})
+    assert outcome_of(conducted, "meta_prompting") == Outcome("42", "finished")
+    assert conducted.room.malformed == 1
 
 
 def test_a_random_team_is_drawn_by_key(stage: Callable[..., Any]) -> None:

@@ -104,7 +104,7 @@ def run(
     ) -> Path:
         book = playbook({})
         rows = {"single": "single", "captain": "captain", "static_team": "static_team"}
-        named = any("conditions=" in override for override in overrides)
+        named = any(override.startswith(("conditions=", "experiment=")) for override in overrides)
         usual = () if named else tuple(f"+conditions.{name}={{method: {one}}}" for name, one in rows.items())
         book.write = write
         monkeypatch.setattr(module, "make_engine", lambda engine, model: book.engine())
@@ -296,6 +296,25 @@ def test_every_experiment_composes_and_is_valid(name: str) -> None:
     assert config.name == name
     assert config.conditions.keys() == written["conditions"].keys()
     assert config.reference in config.conditions
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_is_one_command_with_paired_intervals(name: str, run: Callable[..., Path]) -> None:
+    config = check(composed(f"experiment={name}"))
+    directory = run(f"experiment={name}", "seeds=[0]", f"reference={config.reference}")
+    rows = episodes(directory)
+    assert {row.episode.condition for row in rows} == config.conditions.keys()
+    assert [row.error for row in rows if row.error] == []
+    assert all(row.tokens <= config.settings_of(row.episode.condition).budget for row in rows)
+    others = config.conditions.keys() - {config.reference}
+    content = (directory / "tables" / "paired.csv").read_text()
+    assert bool(content.strip()) == bool(others)
+    if others:
+        table: Any = pd.read_csv(io.StringIO(content))
+        assert set(table["condition"]) == others
+        assert set(table["n_pairs"]) == {2}
+        assert (table["difference_low"] <= table["difference"]).all()
+        assert (table["difference"] <= table["difference_high"]).all()
 
 
 def test_the_experiments_of_the_specification_are_there() -> None:

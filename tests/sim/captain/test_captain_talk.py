@@ -14,7 +14,7 @@ from sim.captain.room import EXECUTOR, Team
 from sim.captain.sandbox import Limits, Sandbox
 from sim.captain.talk import Talk, converse, plurality
 from sim.captain.toolbox import Toolbox
-from sim.engines.protocol import ChooseRequest
+from sim.engines.protocol import BadReply, ChooseRequest
 
 TASK = Subtask("Add the numbers.")
 CODE = "```python\nprint(20 + 22)\n```"
@@ -168,6 +168,17 @@ def test_the_model_chooses_the_speaker(stage: Callable[..., Any], two: Team, pla
     asked = [r.turns[-1].content for r in made.engine.requests if isinstance(r, ChooseRequest)]
     assert {"A. Number_Theorist" in text for text in asked} == {True, False}, "no place is favoured"
     assert {call.purpose for call in made.calls if call.component == "captain"} == {"speaker"}
+
+
+def test_the_rules_choose_where_the_model_gives_no_probabilities(
+    stage: Callable[..., Any], two: Team, playbook: Any
+) -> None:
+    def refuse(request: ChooseRequest) -> tuple[float, ...]:
+        raise BadReply("no probabilities")
+
+    made = stage(playbook({"expert": list(IDLE)}, refuse), speaker="llm", talk_rounds=4)
+    assert speakers(held(made, two)) == ["Algebraist", "Number_Theorist"] * 2
+    assert made.room.malformed == 4
 
 
 def test_a_turn_that_cannot_be_read_is_said_as_it_is(stage: Callable[..., Any], two: Team) -> None:
