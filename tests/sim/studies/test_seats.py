@@ -237,14 +237,14 @@ def test_prompted_controllers_ask_the_studys_own_model(
     ("overrides", "words"),
     [
         (("seats.order=[nobody]",), "seats.order names 'nobody', which is no member"),
-        (("seats=laptop", "seats.order=[smollm2,nobody]"), "it must be one of smollm2, script"),
+        (("seats=laptop", "seats.order=[strong,nobody]"), "it must be one of strong, weak"),
         (("seats=laptop", "seats.rotate=sometimes"), "seats.rotate"),
         (("seats=laptop", "world=cognitive"), "choose world=language, or seats=one_model"),
         (
-            ("seats=laptop", "seats.members.smollm2.model.context=0"),
-            "seats.members.smollm2: .*model.context is 0",
+            ("seats=laptop", "seats.members.strong.model.context=0"),
+            "seats.members.strong: .*model.context is 0",
         ),
-        (("seats=laptop", "seats.members.smollm2.urls=[http://x]"), "choose engine=openai_server"),
+        (("seats=laptop", "seats.members.strong.urls=[http://x]"), "choose engine=openai_server"),
         (
             ("seats=qwen3_ladder", "seats.rotate=none"),
             "seats.order names 5 members, but task .* has 4 agents",
