@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy  # its parts load at first use, which keeps start-up short
 
 from conformal.scores import FloatArray, IntArray
 
@@ -37,20 +37,20 @@ def beta_binomial_band(n_test: int, k: int, n_cal: int, level: float = 0.999) ->
     """Central interval of the number of covered points, both ends included; everything where k > n_cal."""
     if k > n_cal:
         return n_test, n_test
-    law = stats.betabinom(n_test, k, n_cal + 1 - k)
+    law = scipy.stats.betabinom(n_test, k, n_cal + 1 - k)
     return int(law.ppf((1 - level) / 2)), int(law.ppf(1 - (1 - level) / 2))
 
 
 def lower_band(n_test: int, k: int, n_cal: int, level: float = 0.999) -> int:
     """Fewest covered points that a test from below at 1 - level does not reject."""
-    return n_test if k > n_cal else int(stats.betabinom(n_test, k, n_cal + 1 - k).ppf(1 - level))
+    return n_test if k > n_cal else int(scipy.stats.betabinom(n_test, k, n_cal + 1 - k).ppf(1 - level))
 
 
 def beta_binomial_p_value(hits: int, n_test: int, k: int, n_cal: int, side: Side = "two-sided") -> float:
     """p-value of a count: the lower tail, or twice the smaller one. Two-sided needs randomised ties."""
     if k > n_cal:
         return float(hits == n_test)
-    law = stats.betabinom(n_test, k, n_cal + 1 - k)
+    law = scipy.stats.betabinom(n_test, k, n_cal + 1 - k)
     return _p_value(float(law.cdf(hits)), float(law.sf(hits - 1)), side)
 
 
@@ -65,7 +65,7 @@ def poisson_binomial(hits: int, probabilities: npt.ArrayLike, side: Side = "two-
     mean, sd = float(p.sum()), float(np.sqrt((p * (1 - p)).sum()))
     if not len(open_points):
         return CoverageCount(hits, mean, sd, 0.0 if hits == sure else -np.inf, float(hits == sure))
-    law = stats.poisson_binom(open_points)
+    law = scipy.stats.poisson_binom(open_points)
     rest = hits - sure
     return CoverageCount(
         hits, mean, sd, (hits - mean) / sd, _p_value(float(law.cdf(rest)), float(law.sf(rest - 1)), side)
@@ -88,7 +88,9 @@ def replicate_count(
     if sd == 0:
         return CoverageCount(total, mu, sd, 0.0 if total == mu else -np.inf, float(total == mu))
     z = (total - mu) / sd
-    return CoverageCount(total, mu, sd, z, _p_value(float(stats.norm.cdf(z)), float(stats.norm.sf(z)), side))
+    return CoverageCount(
+        total, mu, sd, z, _p_value(float(scipy.stats.norm.cdf(z)), float(scipy.stats.norm.sf(z)), side)
+    )
 
 
 def beta_binomial_moments(n_test: FloatArray, k: IntArray, n_cal: IntArray) -> tuple[FloatArray, FloatArray]:

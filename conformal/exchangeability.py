@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
+import scipy  # its parts load at first use, which keeps start-up short
 
 from conformal.bands import lower_band
 from conformal.ranks import Level, exact_level, rank
@@ -59,7 +59,7 @@ def _mann_whitney(calibration: FloatArray, test: FloatArray) -> tuple[float, flo
         return float("nan"), float("nan")
     if np.ptp(np.nan_to_num(np.concatenate([calibration, test]), posinf=-1.0)) == 0:
         return 0.5, 1.0
-    found = stats.mannwhitneyu(test, calibration, alternative="two-sided")
+    found = scipy.stats.mannwhitneyu(test, calibration, alternative="two-sided")
     return float(found.statistic) / (len(calibration) * len(test)), float(found.pvalue)
 
 
@@ -111,13 +111,13 @@ def power(n_cal: int, n_test: int, alpha: Level, level: float = 0.001, probabili
 
     def missing(mean: float) -> float:
         return (
-            float(stats.betabinom(n_test, mean * (n_cal + 1), (1 - mean) * (n_cal + 1)).cdf(floor - 1))
+            float(scipy.stats.betabinom(n_test, mean * (n_cal + 1), (1 - mean) * (n_cal + 1)).cdf(floor - 1))
             - probability
         )
 
     if missing(1e-6) < 0:
         return Power(n_cal, n_test, expected, float("nan"), level, probability)
-    detectable = float(optimize.brentq(missing, 1e-6, expected))
+    detectable = float(scipy.optimize.brentq(missing, 1e-6, expected))
     return Power(n_cal, n_test, expected, detectable, level, probability)
 
 

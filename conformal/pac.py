@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy  # its parts load at first use, which keeps start-up short
 
 from conformal.ranks import Level, exact_level
 from conformal.scores import IntArray
@@ -25,7 +25,9 @@ def pac_ranks(n: npt.ArrayLike, alpha: Level, delta: Level) -> IntArray:
 
 
 def _pac_rank(n: int, alpha: Level, delta: Level) -> int:
-    enough = stats.binom.cdf(np.arange(n), n, float(1 - exact_level(alpha))) >= float(1 - exact_level(delta))
+    enough = scipy.stats.binom.cdf(np.arange(n), n, float(1 - exact_level(alpha))) >= float(
+        1 - exact_level(delta)
+    )
     return int(np.argmax(enough)) + 1 if enough.any() else n + 1
 
 
@@ -36,4 +38,4 @@ def pac_smallest_n(alpha: Level, delta: Level) -> int:
 
 def coverage_confidence(n: int, k: int, alpha: Level) -> float:
     """P(training-conditional coverage >= 1 - alpha) for the k-th of n continuous scores."""
-    return 1.0 if k > n else float(stats.beta.sf(float(1 - exact_level(alpha)), k, n + 1 - k))
+    return 1.0 if k > n else float(scipy.stats.beta.sf(float(1 - exact_level(alpha)), k, n + 1 - k))

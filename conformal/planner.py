@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from scipy import stats
+import scipy  # its parts load at first use, which keeps start-up short
 
 from conformal.ranks import Level, exact_level, smallest_n
 
@@ -48,7 +48,7 @@ def fold_size(reach: float, alpha: Level, probability: float = 0.99) -> int:
         )
     needed = smallest_n(alpha)
     size = needed
-    while stats.binom.sf(needed - 1, size, reach) < probability:
+    while scipy.stats.binom.sf(needed - 1, size, reach) < probability:
         size += 1
     return size
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+import scipy  # its parts load at first use, which keeps start-up short
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 Part: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.uint64] | np.uint64 | int
@@ -69,7 +69,7 @@ def uniform(key: Keys, n: int) -> npt.NDArray[np.float64]:
 
 def normal(key: Keys, n: int) -> npt.NDArray[np.float64]:
     """n standard normals per key, shape (*key.shape, n)."""
-    values: npt.NDArray[np.float64] = ndtri(uniform(key, n))
+    values: npt.NDArray[np.float64] = scipy.special.ndtri(uniform(key, n))
     return values
 
 

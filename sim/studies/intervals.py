@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy  # its parts load at first use, which keeps start-up short
 
 from sim.arrays import Floats, Ints
 from sim.errors import UserError
@@ -96,7 +96,7 @@ def t_interval(means: Floats, level: float = 0.95) -> Interval:
     size, estimate = len(means), float(means.mean())
     if size < 2:
         return Interval(estimate, -np.inf, np.inf, size, "t", "one task: no interval")
-    reach = float(stats.t.ppf(0.5 + level / 2, size - 1) * means.std(ddof=1) / np.sqrt(size))
+    reach = float(scipy.stats.t.ppf(0.5 + level / 2, size - 1) * means.std(ddof=1) / np.sqrt(size))
     return Interval(estimate, estimate - reach, estimate + reach, size, "t", _note(means))
 
 
@@ -117,7 +117,7 @@ def bootstrap(
         raise UserError(f"bootstrap over {size} tasks; it needs at least {FEW_TASKS}: use the t interval")
     if np.ptp(means) == 0:
         return Interval(estimate, estimate, estimate, size, method, _note(means))
-    found = stats.bootstrap(
+    found = scipy.stats.bootstrap(
         (means,),
         np.mean,
         n_resamples=resamples,
@@ -174,7 +174,7 @@ def t_test(means: Floats) -> float:
         return 1.0
     if np.ptp(means) == 0:
         return 1.0 if means[0] == 0 else 0.0
-    return float(stats.ttest_1samp(means, 0.0).pvalue)
+    return float(scipy.stats.ttest_1samp(means, 0.0).pvalue)
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
+import scipy  # its parts load at first use, which keeps start-up short
 
 from sim.errors import UserError
 
@@ -31,8 +31,8 @@ def power(gap: float, tasks: int, seeds: int, between: float, within: float, lev
         return 0.0
     if gap == 0 or error == 0:
         return level if gap == 0 else 1.0
-    critical = stats.f.ppf(1 - level, 1, tasks - 1)
-    return float(stats.ncf.sf(critical, 1, tasks - 1, (gap / error) ** 2))
+    critical = scipy.stats.f.ppf(1 - level, 1, tasks - 1)
+    return float(scipy.stats.ncf.sf(critical, 1, tasks - 1, (gap / error) ** 2))
 
 
 def tasks_needed(
@@ -67,7 +67,7 @@ def detectable_gap(
     error = standard_error(tasks, seeds, between, within)
     if error == 0:
         return 0.0
-    found = optimize.brentq(
+    found = scipy.optimize.brentq(
         lambda shift: power(shift * error, tasks, seeds, between, within, level) - wanted, 1e-9, 1e3
     )
     return float(found) * error

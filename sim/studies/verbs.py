@@ -14,7 +14,6 @@ from sim.records.store import RunStore
 from sim.studies.arms import has_arms, run_arms
 from sim.studies.conditions import check_behaviour
 from sim.studies.opening import make_tasks, new_run, opened, replayed, resumed_run
-from sim.studies.plan_table import print_plan
 from sim.studies.progress import Reporter
 from sim.studies.stages import calibrate_all, evaluate, explore, screen_all, train
 from sim.tasks import write_tasks
@@ -27,6 +26,8 @@ def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: t
     line starts from the recorded configuration. With `plan` the cost is printed instead, and nothing is written.
     """
     if data["plan"]:
+        from sim.studies.plan_table import print_plan
+
         print_plan(data, stages)
         return Path(data["output"])
     if "replay" in overridden and data["replay"] is not None and data["resume"] is None:

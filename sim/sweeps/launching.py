@@ -52,6 +52,8 @@ def plan_sweep(
     shared = set.intersection(*map(set, cells_overrides))
     for number, overrides in enumerate(cells_overrides):
         config = _composed(loader, master, list(overrides))
+        if config.get("plan"):
+            raise UserError("plan is on, and a plan is not swept; leave out -m, or give the study arms")
         try:
             task.check(config)
         except UserError as error:

@@ -10,8 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+import scipy  # its parts load at first use, which keeps start-up short
 
 
 def normalised(text: str) -> str:
@@ -35,7 +34,9 @@ def family_names(ids: Sequence[str], facts: Sequence[Iterable[str]]) -> tuple[st
     size = len(ids) + len(number_of)
     columns = np.array(facts_of_edges, dtype=np.int64) + len(ids)
     ones = np.ones(len(tasks_of_edges), dtype=np.int8)
-    graph = coo_array((ones, (np.array(tasks_of_edges, dtype=np.int64), columns)), shape=(size, size))
-    labels = connected_components(graph, directed=False)[1][: len(ids)].tolist()
+    graph = scipy.sparse.coo_array(
+        (ones, (np.array(tasks_of_edges, dtype=np.int64), columns)), shape=(size, size)
+    )
+    labels = scipy.sparse.csgraph.connected_components(graph, directed=False)[1][: len(ids)].tolist()
     first: dict[int, str] = {}
     return tuple(first.setdefault(label, f"family-{name}") for name, label in zip(ids, labels, strict=True))

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from scipy import stats
+import scipy  # its parts load at first use, which keeps start-up short
 
 from sim.arrays import Bools, Floats, Ints, Words, take
 from sim.discussion.actions import CHALLENGE, CLARIFY, VOTE, Candidates
@@ -342,7 +342,7 @@ class CognitiveWorld:
 def _beta_quantiles(a: float, b: float) -> tuple[Floats, Floats]:
     """Grid and quantiles of a beta law, for interpolation: its inverse is too slow to call per branch."""
     grid = np.linspace(0.0, 1.0, 4097)
-    return grid, stats.beta.ppf(grid, a, b)
+    return grid, scipy.special.betaincinv(a, b, grid)
 
 
 def _flatten(array: Any) -> Any:
