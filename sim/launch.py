@@ -145,11 +145,17 @@ def _judge(sweep: Path) -> None:
 
 
 def composed(*overrides: str, config_name: str = "study") -> dict[str, Any]:
-    """The resolved configuration that a script gets from these words of its command line, for callers in Python."""
+    """The resolved configuration that a script gets from these words of its command line, for callers in Python,
+    scripts of Hydra's own among them."""
     from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
 
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return resolved(compose(config_name, list(overrides)))
+    held, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return resolved(compose(config_name, list(overrides)))
+    finally:
+        GlobalHydra.instance().hydra = held
 
 
 def resolved(composed: Any) -> dict[str, Any]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from conformal import ThresholdGate, fit, order_statistic
 from sim.bench.measure import Measurement, repeated, seconds
+
+Scores: TypeAlias = npt.NDArray[np.float64]
 
 
 def measure(reduced: bool) -> Iterator[Measurement]:
@@ -32,21 +36,34 @@ def measure(reduced: bool) -> Iterator[Measurement]:
         lambda: count / seconds(lambda: gate.accept(1, proposal, regrets, admissible)), 5
     )
     yield Measurement("certificates", "proposals accepted or replaced a second", value, low, high, "1/s")
-    yield _against_crepes(rng.random(10 * count))
+    scores = rng.random(10 * count)
+    for name, theirs in (("crepes", _crepes), ("MAPIE", _mapie)):
+        yield _against(name, theirs, scores)
 
 
-def _against_crepes(scores: np.ndarray) -> Measurement:
-    """Wall time of crepes over ours for one threshold of all the scores, alternated in one run."""
-    from crepes import ConformalRegressor
-
-    def theirs() -> float:
-        model = ConformalRegressor()
-        return seconds(lambda: model.fit(residuals=scores).predict_int(np.zeros(1), confidence=0.9))
+def _against(name: str, theirs: Callable[[Scores], object], scores: Scores) -> Measurement:
+    """Wall time of a library over ours for one threshold of all the scores, alternated in one run."""
 
     def ratio() -> float:
-        return theirs() / seconds(lambda: order_statistic(scores, 0.1))
+        return seconds(lambda: theirs(scores)) / seconds(lambda: order_statistic(scores, 0.1))
 
     value, low, high = repeated(ratio, 5)
-    return Measurement(
-        "certificates", f"crepes / ours, one threshold of {len(scores):,} scores", value, low, high, "×"
-    )
+    what = f"{name} / ours, one threshold of {len(scores):,} scores"
+    return Measurement("certificates", what, value, low, high, "×", "≥ 1")
+
+
+def _crepes(scores: Scores) -> object:
+    from crepes import ConformalRegressor
+
+    return ConformalRegressor().fit(residuals=scores).predict_int(np.zeros(1), confidence=0.9)
+
+
+def _mapie(scores: Scores) -> object:
+    """The scores as absolute residuals of a model that predicts zero."""
+    from mapie.regression import SplitConformalRegressor
+    from sklearn.dummy import DummyRegressor
+
+    zero = DummyRegressor(strategy="constant", constant=0.0).fit(np.zeros((2, 1)), np.zeros(2))
+    model = SplitConformalRegressor(zero, confidence_level=0.9, conformity_score="absolute", prefit=True)
+    model.conformalize(np.zeros((len(scores), 1)), scores)
+    return model.predict_interval(np.zeros((1, 1)))

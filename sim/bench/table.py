@@ -16,7 +16,7 @@ from sim.bench.measure import Measurement, machine
 from sim.errors import UserError
 from sim.records.run_dir import write_text
 
-BENCHES = ("cognitive", "records", "certificates", "training", "startup")
+BENCHES = ("cognitive", "records", "certificates", "screening", "training", "viewer", "startup")
 
 
 class BenchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
