@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import jinja2
 import msgspec
 import numpy as np
 
@@ -25,11 +24,12 @@ from sim.discussion.state import Features
 from sim.engines.protocol import BadReply, ChooseRequest, Engine, EngineDown, EngineError, Turn, Usage
 from sim.errors import UserError
 from sim.randomness import keys, uniform
+from sim.templates import Templates
 
 MALFORMED = -1
 """No intervention's code: the rollout maps it by METHOD 1's rule and counts it."""
 
-_PROMPTS = Path(__file__).parent / "prompts"
+_TEMPLATES = Templates(Path(__file__).parent / "prompts")
 _WORDING = {
     "challenge": "Challenge: ask {name} to argue against the option that leads.",
     "clarify": "Clarify: ask {name} to explain what their view rests on.",
@@ -135,8 +135,10 @@ def question(view: PublicView, features: Features, candidates: Candidates, vote:
         (label, _WORDING[ACTION_NAMES[action]].format(name=name))
         for label, action, name in zip(labels, actions, speakers, strict=True)
     ]
-    system = _render("chair", names=names, task=view.tasks[0])
-    user = _render("propose", names=names, interventions=interventions, **_public_state(view, features))
+    system = _TEMPLATES.render("chair", names=names, task=view.tasks[0])
+    user = _TEMPLATES.render(
+        "propose", names=names, interventions=interventions, **_public_state(view, features)
+    )
     return Question((Turn("system", system), Turn("user", user)), labels, tuple(actions))
 
 
@@ -178,21 +180,6 @@ def _order(view: PublicView, purpose: str, n: int) -> list[int]:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
-    # Prompts are plain text for a model, not HTML for a browser.
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_PROMPTS), undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-
-
-def _render(template: str, **values: object) -> str:
-    return _environment().get_template(f"{template}.j2").render(**values).strip()
-
-
-@lru_cache(maxsize=1)
 def prompt_hash() -> str:
     """Hash of the templates and of the wording of the interventions."""
-    content = hashlib.blake2b("\n".join(_WORDING.values()).encode(), digest_size=8)
-    for path in sorted(_PROMPTS.glob("*.j2")):
-        content.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return content.hexdigest()
+    return _TEMPLATES.version("\n".join(_WORDING.values()))

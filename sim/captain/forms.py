@@ -53,18 +53,14 @@ async def _as_json(
     desk: Desk, call: Call, turns: tuple[Turn, ...], kinds: Sequence[type[T]], choices: Choices
 ) -> T:
     schema = schema_of(kinds, choices)
-    asked = _extended(turns, render("json", kinds=_described(kinds, choices)))
-    reply = await desk.write(call, asked, desk.settings.reply_tokens, schema)
-    try:
-        return read(reply.text, kinds)
-    except ValueError as error:
-        again = _extended(asked, render("again", error=error))
-    place = replace(call, place=f"{call.place}/again")
-    reply = await desk.write(place, again, desk.settings.reply_tokens, schema)
-    try:
-        return read(reply.text, kinds)
-    except ValueError as error:
-        raise Unreadable(reply.text) from error
+    asked, text = _extended(turns, render("json", kinds=_described(kinds, choices))), ""
+    for place in (call, replace(call, place=f"{call.place}/again")):
+        text = (await desk.write(place, asked, desk.settings.reply_tokens, schema)).text
+        try:
+            return read(text, kinds)
+        except ValueError as error:
+            asked = _extended(asked, render("again", error=error))
+    raise Unreadable(text)
 
 
 def read(text: str, kinds: Sequence[type[T]]) -> T:
@@ -102,11 +98,7 @@ async def _as_form(
         names = {_tag(one): one for one in kinds}
         summaries = [f"{tag}: {(one.__doc__ or '').splitlines()[0]}" for tag, one in names.items()]
         kind = list(names.values())[await pick(desk, call, "decision", turns, summaries)]
-    filled = await _filled(desk, call, turns, kind, choices)
-    try:
-        return msgspec.convert(filled, kind, strict=True)
-    except msgspec.ValidationError as error:
-        raise Unreadable(json.dumps(filled)) from error
+    return msgspec.convert(await _filled(desk, call, turns, kind, choices), kind, strict=True)
 
 
 async def _filled(

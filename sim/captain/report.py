@@ -4,14 +4,9 @@ reviews and costs. It is made from the records alone; recorded text is escaped, 
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 from markupsafe import Markup
 
@@ -21,10 +16,9 @@ from sim.captain.study import asked
 from sim.captain.tables import Records, read_records, tables
 from sim.errors import UserError
 from sim.records.run_dir import read_config, write_text
-from sim.report.page import table_content
+from sim.report.page import STYLES, digest, static, table_content, template
 
 MOST_EPISODES = 400
-_STYLES = ("page.css", "discussion.css")
 
 
 def build_captain_report(directory: Path) -> Path:
@@ -58,46 +52,24 @@ def render_page(
     problems: dict[str, Problem],
 ) -> str:
     """The whole page as text; equal records give equal pages."""
-    style = _style()
+    style = "\n".join((static(STYLES), static(("captain.css",), "sim.captain")))
     shown = records.episodes[:MOST_EPISODES]
     episodes: list[dict[str, Any]] = [
         {"row": row, "events": records.of(row.episode), "problem": problems.get(row.episode.problem)}
         for row in shown
     ]
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return _template().render(
+    return template("sim.captain", "captain.html.j2").render(
         title=title,
         notice=notice,
         policy=Markup(
-            f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+            f"default-src 'none'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'"
         ),
         style=Markup(style),
         tables={name: table_content(table) for name, table in found.items() if len(table)},
         episodes=episodes,
+        cell=_cell,
         left_out=len(records.episodes) - len(shown),
     )
-
-
-@lru_cache(maxsize=1)
-def _style() -> str:
-    viewer = resources.files("sim.report") / "static"
-    own = resources.files("sim.captain") / "static" / "captain.css"
-    return "\n".join(
-        [*((viewer / name).read_text(encoding="utf-8") for name in _STYLES), own.read_text("utf-8")]
-    )
-
-
-@lru_cache(maxsize=1)
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sim.captain", "static"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["cell"] = _cell
-    return environment.get_template("captain.html.j2")
 
 
 def _cell(value: object) -> str:

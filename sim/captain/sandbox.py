@@ -66,38 +66,40 @@ class Execution(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Wall:
-    """One way of confining: `wrap` turns a command into one that runs behind the wall.
+class Job:
+    """A command to run in a work folder; what it may read: folder of this machine -> where it is seen."""
 
-    `inside` says where a folder of this machine is seen from within.
+    command: Sequence[str]
+    work: Path
+    shown: Mapping[Path, str]
+    variables: Mapping[str, str]
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Wall:
+    """One way of confining: `wrap` turns a job into the command that runs it behind the wall.
+
+    `mapped` says whether folders are seen elsewhere from within.
     """
 
     name: ExecutorName
-    wrap: Callable[[Sequence[str], Path, Mapping[Path, str], Mapping[str, str], Limits], list[str]]
+    wrap: Callable[[Job], list[str]]
     mapped: bool = True
 
 
-def _limited(command: Sequence[str], limits: Limits) -> list[str]:
-    megabyte = 1 << 20
-    return [
-        "prlimit",
-        f"--as={limits.memory_mb * megabyte}",
-        f"--nproc={limits.processes}",
-        f"--cpu={limits.cpu_s}",
-        f"--fsize={limits.disk_mb * megabyte}",
-        "--core=0",
-        "--",
-        *command,
+def _limited(job: Job) -> list[str]:
+    memory, disk = job.limits.memory_mb << 20, job.limits.disk_mb << 20
+    bounds = [
+        f"--as={memory}",
+        f"--fsize={disk}",
+        f"--nproc={job.limits.processes}",
+        f"--cpu={job.limits.cpu_s}",
     ]
+    return ["prlimit", *bounds, "--core=0", "--", *job.command]
 
 
-def _bubblewrap(
-    command: Sequence[str],
-    work: Path,
-    shown: Mapping[Path, str],
-    variables: Mapping[str, str],
-    limits: Limits,
-) -> list[str]:
+def _bubblewrap(job: Job) -> list[str]:
     """System and interpreter read-only, everything else absent, no network, a private /tmp of bounded size.
 
     The kernel does not bound the processes of root, so root's programs run as a user that nobody else is.
@@ -106,7 +108,7 @@ def _bubblewrap(
     become: list[str] = []
     if os.geteuid() == 0:
         stranger = str(secrets.randbelow(30_000) + 20_000)
-        work.chmod(0o777)
+        job.work.chmod(0o777)
         walls += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         become = ["setpriv", f"--reuid={stranger}", f"--regid={stranger}", "--clear-groups", "--"]
     else:
@@ -117,7 +119,7 @@ def _bubblewrap(
             walls += ["--symlink", f"usr/{name}", f"/{name}"]
         elif Path("/", name).exists():
             walls += ["--ro-bind", f"/{name}", f"/{name}"]
-    private = ("--perms", "1777", "--size", str(limits.disk_mb << 20), "--tmpfs")
+    private = ("--perms", "1777", "--size", str(job.limits.disk_mb << 20), "--tmpfs")
     walls += ["--proc", "/proc", "--dev", "/dev", *private, "/tmp", *private, "/dev/shm"]
     walls += ["--remount-ro", "/dev"]
     for prefix in dict.fromkeys((sys.base_prefix, sys.prefix)):
@@ -126,12 +128,12 @@ def _bubblewrap(
         walls += ["--ro-bind", prefix, prefix]
     for hidden in _hidden_folders():
         walls += ["--tmpfs", hidden, "--remount-ro", hidden]
-    for folder, inside in shown.items():
+    for folder, inside in job.shown.items():
         walls += ["--ro-bind", str(folder), inside]
-    walls += ["--bind", str(work), INSIDE, "--remount-ro", "/", "--chdir", INSIDE]
-    for name, value in {"PATH": "/usr/bin:/bin", "HOME": INSIDE, **variables}.items():
+    walls += ["--bind", str(job.work), INSIDE, "--remount-ro", "/", "--chdir", INSIDE]
+    for name, value in {"PATH": "/usr/bin:/bin", "HOME": INSIDE, **job.variables}.items():
         walls += ["--setenv", name, value]
-    return [*walls, "--", *become, *_limited(command, limits)]
+    return [*walls, "--", *become, *_limited(job)]
 
 
 def _hidden_folders() -> list[str]:
@@ -141,31 +143,27 @@ def _hidden_folders() -> list[str]:
     return [str(folder) for folder in folders if folder.is_relative_to(sys.prefix)]
 
 
-def _docker(
-    command: Sequence[str],
-    work: Path,
-    shown: Mapping[Path, str],
-    variables: Mapping[str, str],
-    limits: Limits,
-) -> list[str]:
+def _docker(job: Job) -> list[str]:
     run = ["docker", "run", "--rm", "--init", "--network=none", "--read-only", "--cap-drop=ALL"]
-    run += ["--security-opt=no-new-privileges", f"--name={work.name}", f"--memory={limits.memory_mb}m"]
-    run += [f"--pids-limit={limits.processes}", "--cpus=1", f"--ulimit=cpu={limits.cpu_s}"]
-    run += [f"--tmpfs=/tmp:size={limits.disk_mb}m", f"--volume={work}:{INSIDE}", f"--workdir={INSIDE}"]
-    run += [f"--volume={folder}:{inside}:ro" for folder, inside in shown.items()]
-    run += [f"--env={name}={value}" for name, value in variables.items()]
-    return [*run, IMAGE, "python3", *command[1:]]
+    run += [
+        "--security-opt=no-new-privileges",
+        f"--name={job.work.name}",
+        f"--memory={job.limits.memory_mb}m",
+    ]
+    run += [f"--pids-limit={job.limits.processes}", "--cpus=1", f"--ulimit=cpu={job.limits.cpu_s}"]
+    run += [
+        f"--tmpfs=/tmp:size={job.limits.disk_mb}m",
+        f"--volume={job.work}:{INSIDE}",
+        f"--workdir={INSIDE}",
+    ]
+    run += [f"--volume={folder}:{inside}:ro" for folder, inside in job.shown.items()]
+    run += [f"--env={name}={value}" for name, value in job.variables.items()]
+    return [*run, IMAGE, "python3", *job.command[1:]]
 
 
-def _unsafe(
-    command: Sequence[str],
-    work: Path,
-    shown: Mapping[Path, str],
-    variables: Mapping[str, str],
-    limits: Limits,
-) -> list[str]:
-    settings = [f"{name}={value}" for name, value in {"HOME": str(work), **variables}.items()]
-    return ["env", "-i", "PATH=/usr/bin:/bin", *settings, *_limited(command, limits)]
+def _unsafe(job: Job) -> list[str]:
+    settings = [f"{name}={value}" for name, value in {"HOME": str(job.work), **job.variables}.items()]
+    return ["env", "-i", "PATH=/usr/bin:/bin", *settings, *_limited(job)]
 
 
 _WALLS = {
@@ -201,15 +199,11 @@ class Sandbox:
             places = {f"{INSIDE}-{i}": path for i, path in enumerate(self.shown.values())}
             seen = places if self.wall.mapped else {str(path): path for path in self.shown.values()}
             variables = dict(zip(self.shown, seen, strict=True)) | dict.fromkeys(_THREADS, "1")
-            command = self.wall.wrap(
-                [sys.executable, "-u", *arguments],
-                work,
-                {path: inside for inside, path in seen.items()},
-                {"PYTHONDONTWRITEBYTECODE": "1", **variables},
-                limits,
-            )
+            command = [sys.executable, "-u", *arguments]
+            inside = {path: name for name, path in seen.items()}
+            job = Job(command, work, inside, {"PYTHONDONTWRITEBYTECODE": "1", **variables}, limits)
             with (logs / "out").open("wb+") as out, (logs / "err").open("wb+") as err:
-                return _supervised(command, work, out, err, limits)
+                return _supervised(self.wall.wrap(job), work, out, err, limits)
 
 
 def _supervised(

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +39,7 @@ from sim.records.store import RunStore, iter_rows
 from sim.studies.language import make_engine
 from sim.studies.opening import check_unchanged
 from sim.studies.progress import Reporter
+from sim.studies.study import together
 
 LIBRARY = "agents.json"
 ASKED = "asked"
@@ -167,16 +168,7 @@ async def hold_all(study: Study, advance: Callable[[int], None]) -> None:
         if (condition, problem.id, seed) not in done
     ]
     advance(len(study.problems) * len(study.config.seeds) * len(study.config.conditions) - len(jobs))
-    await _together(jobs)
-
-
-async def _together(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
-    try:
-        async with asyncio.TaskGroup() as group:
-            for job in jobs:
-                group.create_task(job)
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from errors
+    await together(jobs)
 
 
 def check(data: Mapping[str, Any]) -> CaptainConfig:

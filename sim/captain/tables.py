@@ -1,29 +1,35 @@
-"""From rows to tables: pure functions, each answering with a data frame ready for CSV.
+"""From rows to tables: pure functions from frames of episodes, events and calls, ready for CSV.
 
-A failed episode is a wrong answer and stays in every denominator. Every mean is one over problems of each
-problem's mean; intervals are 95%, clustered by problem family; comparisons are paired by problem and seed.
+A failed episode is a wrong answer and stays in every denominator. Every mean is one over problem families of each
+family's mean; intervals are 95%, clustered by family; comparisons are paired by problem and seed.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from math import nan
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
 from sim.discussion.text import overlap
 from sim.records.captain_rows import CaptainCallRow, CaptainEpisodeRow, CaptainEventRow, Identity
 from sim.records.store import read_rows
-from sim.studies.intervals import FewTasks, clustered, holm, pair, t_test, task_means
+from sim.report.tables import interval, mean_over_tasks, note_on
+from sim.studies.intervals import holm, t_test, task_means
 
 ALL = "all"
+_EPISODE = list(Identity.__struct_fields__)
+_PAIR = ["problem", "seed"]
+_UNFINISHED = ("unfinished", "budget")
+_OUTCOMES = ("selected", "abstained", "nothing_near", "unknown", "unreadable")
 
 
 @dataclass(frozen=True)
@@ -38,10 +44,29 @@ class Records:
         """The events of a finished episode."""
         return [row for row in self.events if row.episode == who]
 
-    @property
+    @cached_property
+    def outcomes(self) -> pd.DataFrame:
+        """Episodes line by line; `task`, the unit that clusters, is the problem's family."""
+        return (
+            _flat(self.episodes, CaptainEpisodeRow)
+            .rename(columns={"family": "task"})
+            .astype({"correct": float})
+        )
+
+    @cached_property
+    def ledger(self) -> pd.DataFrame:
+        """Calls line by line; the price of one whose model has none is missing."""
+        return _flat(self.calls, CaptainCallRow).astype({"price": float})
+
+    @cached_property
     def conditions(self) -> list[str]:
         """Conditions in the order in which they first finished an episode."""
         return list(dict.fromkeys(row.episode.condition for row in self.episodes))
+
+
+def _flat(rows: Iterable[CaptainEpisodeRow | CaptainCallRow], kind: type[msgspec.Struct]) -> pd.DataFrame:
+    lines = [msgspec.structs.asdict(row) | msgspec.structs.asdict(row.episode) for row in rows]
+    return pd.DataFrame(lines, columns=[*_EPISODE, *kind.__struct_fields__[1:]])
 
 
 def read_records(directory: Path) -> Records:
@@ -67,86 +92,72 @@ def tables(records: Records, tags: Mapping[str, Sequence[str]], reference: str) 
     }
 
 
-def _interval(name: str, values: Iterable[float], family: Iterable[str]) -> dict[str, Any]:
-    """A mean with its interval; where there are few problems the note says so instead of a warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FewTasks)
-        found = clustered(list(values), list(family))
-    note = found.note.replace("task", "problem")
-    return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high, "note": note}
-
-
-def _slices(records: Records) -> Iterable[tuple[str, str, list[CaptainEpisodeRow]]]:
+def _slices(records: Records) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Condition, scenario (and all of them together), and their episodes."""
     for condition in records.conditions:
-        mine = [row for row in records.episodes if row.episode.condition == condition]
-        scenarios = list(dict.fromkeys(row.episode.scenario for row in mine))
+        mine = records.outcomes[records.outcomes["condition"] == condition]
         yield condition, ALL, mine
-        if len(scenarios) > 1:
-            for scenario in scenarios:
-                yield condition, scenario, [row for row in mine if row.episode.scenario == scenario]
+        if mine["scenario"].nunique() > 1:
+            for scenario, part in mine.groupby("scenario", sort=False):
+                yield condition, str(scenario), part
+
+
+def _note(lines: pd.DataFrame) -> str:
+    return note_on(lines).replace("task", "problem")
 
 
 def accuracy(records: Records) -> pd.DataFrame:
     """One row per condition and scenario: accuracy with its interval, and what an answer costs."""
-    prices: dict[Identity, list[float | None]] = defaultdict(list)
-    for call in records.calls:
-        prices[call.episode].append(call.price)
+    paid = records.ledger.groupby(_EPISODE)["price"].agg(_total).to_dict()
     rows = []
-    for condition, scenario, mine in _slices(records):
-        family = [row.family for row in mine]
-        paid = [_sum(prices[row.episode]) for row in mine]
-        tokens = float(task_means([row.tokens for row in mine], family).mean())
-        right = _interval("accuracy", [row.correct for row in mine], family)
-        note = right.pop("note")
+    for condition, scenario, lines in _slices(records):
+        episodes = lines[_EPISODE].itertuples(index=False, name=None)
+        mine = lines.assign(price=[paid.get(episode, 0.0) for episode in episodes])
+        right, tokens = interval("accuracy", mine, "correct"), mean_over_tasks(mine, "tokens")
         rows.append(
             {
                 "condition": condition,
                 "scenario": scenario,
-                "n_problems": len(set(family)),
+                "n_problems": mine["task"].nunique(),
                 "n_episodes": len(mine),
-                "failed": sum(row.ending == "failed" for row in mine),
-                "unfinished": sum(row.ending in ("unfinished", "budget") for row in mine),
+                "failed": int((mine["ending"] == "failed").sum()),
+                "unfinished": int(mine["ending"].isin(_UNFINISHED).sum()),
                 **right,
                 "tokens": tokens,
                 "accuracy_per_1k_tokens": 1000 * right["accuracy"] / tokens if tokens else nan,
-                "price": nan if np.isnan(paid).any() else float(task_means(paid, family).mean()),
-                "seconds": float(task_means([row.seconds for row in mine], family).mean()),
-                "steps": float(task_means([row.steps for row in mine], family).mean()),
-                "malformed": sum(row.malformed for row in mine),
-                "note": note,
+                **{name: mean_over_tasks(mine, name) for name in ("price", "seconds", "steps")},
+                "malformed": int(mine["malformed"].sum()),
+                "note": _note(mine),
             }
         )
     return pd.DataFrame(rows)
 
 
-def _sum(prices: Sequence[float | None]) -> float:
-    """The sum of prices; NaN where one is unknown."""
-    return nan if any(price is None for price in prices) else float(sum(price or 0.0 for price in prices))
+def _total(values: pd.Series) -> float:
+    """The sum; missing where one value is."""
+    return float(values.sum(skipna=False))
 
 
 def paired(records: Records, reference: str) -> pd.DataFrame:
     """Each condition minus the reference, paired by problem and seed; p-values corrected by Holm."""
-    values: dict[str, dict[tuple[str, int], float]] = defaultdict(dict)
-    family = {row.episode.problem: row.family for row in records.episodes}
-    for row in records.episodes:
-        values[row.episode.condition][row.episode.problem, row.episode.seed] = float(row.correct)
+    lines = records.outcomes
+    against = lines.loc[lines["condition"] == reference, [*_PAIR, "correct"]]
     rows: list[dict[str, Any]] = []
-    against = values.get(reference, {})
     for condition in records.conditions:
-        both = values[condition].keys() & against.keys()
-        if condition == reference or not both:
+        mine = lines[lines["condition"] == condition]
+        pairs = mine.merge(against, on=_PAIR, suffixes=("", "_reference"))
+        if condition == reference or not len(pairs):
             continue
-        mine, theirs, _ = pair({k: values[condition][k] for k in both}, {k: against[k] for k in both})
-        groups = [family[problem] for problem, _ in sorted(both)]
+        pairs["change"] = pairs["correct"] - pairs["correct_reference"]
         rows.append(
             {
                 "condition": condition,
                 "reference": reference,
-                "n_pairs": len(both),
-                "unpaired": len(values[condition]) - len(both),
-                **_interval("difference", mine - theirs, groups),
-                "p_value": t_test(task_means(mine - theirs, groups)),
+                "n_pairs": len(pairs),
+                "unpaired": len(mine) - len(pairs),
+                **interval("difference", pairs, "change"),
+                "p_value": t_test(task_means(pairs["change"], pairs["task"].to_numpy(dtype=str))),
+                "note": _note(pairs),
             }
         )
     adjusted = holm([row["p_value"] for row in rows])
@@ -155,17 +166,11 @@ def paired(records: Records, reference: str) -> pd.DataFrame:
 
 def reflector(records: Records) -> pd.DataFrame:
     """Disputes, planted or real: how many were there, detected, and checked; and which answers were flipped."""
-    fields = ("disputes", "detected", "checked", "right_to_wrong", "wrong_to_right")
-    rows = []
-    for condition in records.conditions:
-        mine = [row for row in records.episodes if row.episode.condition == condition]
-        counts = {name: sum(getattr(row, name) for row in mine) for name in fields}
-        shares = {
-            f"{name}_share": counts[name] / counts["disputes"] if counts["disputes"] else nan
-            for name in ("detected", "checked")
-        }
-        rows.append({"condition": condition, **counts, **shares})
-    return pd.DataFrame(rows)
+    fields = ["disputes", "detected", "checked", "right_to_wrong", "wrong_to_right"]
+    table = records.outcomes.groupby("condition", sort=False)[fields].sum()
+    for name in ("detected", "checked"):
+        table[f"{name}_share"] = table[name] / table["disputes"].replace(0, nan)
+    return table.reset_index()
 
 
 def selection(records: Records, tags: Mapping[str, Sequence[str]]) -> pd.DataFrame:
@@ -173,43 +178,38 @@ def selection(records: Records, tags: Mapping[str, Sequence[str]]) -> pd.DataFra
     the roles labelled for the problem."""
     rows = []
     for condition in records.conditions:
-        outcomes: Counter[str] = Counter()
-        right: list[float] = []
-        problems: list[str] = []
-        for row in records.events:
-            if row.episode.condition != condition or row.kind != "team":
-                continue
-            for one in row.details.get("selections", ()):
-                outcomes[one["outcome"]] += 1
-                wanted = tags.get(row.episode.problem, ())
-                if one["outcome"] == "selected" and wanted:
-                    right.append(float(bool(set(one["tags"]) & set(wanted))))
-                    problems.append(row.episode.problem)
-        precision = _interval("precision", right, problems) if right else {}
-        names = ("selected", "abstained", "nothing_near", "unknown", "unreadable")
-        rows.append(
-            {
-                "condition": condition,
-                "roles": outcomes.total(),
-                **{n: outcomes[n] for n in names},
-                **precision,
-            }
-        )
+        roles = [
+            (row.episode.problem, one)
+            for row in _teams_of(records, condition)
+            for one in row.details.get("selections", ())
+        ]
+        chosen = [
+            {"task": problem, "right": bool(set(one["tags"]) & set(tags[problem]))}
+            for problem, one in roles
+            if one["outcome"] == "selected" and tags.get(problem)
+        ]
+        outcomes = Counter(one["outcome"] for _, one in roles)
+        precision = interval("precision", pd.DataFrame(chosen), "right") if chosen else {}
+        counts = {name: outcomes[name] for name in _OUTCOMES}
+        rows.append({"condition": condition, "roles": len(roles), **counts, **precision})
     return pd.DataFrame(rows)
+
+
+def _teams_of(records: Records, condition: str) -> list[CaptainEventRow]:
+    return [row for row in records.events if row.kind == "team" and row.episode.condition == condition]
 
 
 def agents(records: Records) -> pd.DataFrame:
     """Which agents sat in a team in which scenario, and how often."""
-    counts: Counter[tuple[str, str, str, str]] = Counter()
-    for row in records.events:
-        if row.kind == "team" and not row.details["recalled"]:
-            for member in row.details["members"]:
-                who = row.episode
-                counts[who.condition, who.scenario, member["agent"], member["source"]] += 1
+    seats = [
+        (condition, row.episode.scenario, member["agent"], member["source"])
+        for condition in records.conditions
+        for row in _teams_of(records, condition)
+        if not row.details["recalled"]
+        for member in row.details["members"]
+    ]
     columns = ["condition", "scenario", "agent", "source", "teams"]
-    return pd.DataFrame(
-        [(*key, n) for key, n in sorted(counts.items(), key=lambda item: -item[1])], columns=columns
-    )
+    return pd.DataFrame([(*seat, n) for seat, n in Counter(seats).most_common()], columns=columns)
 
 
 def teams(records: Records) -> pd.DataFrame:
@@ -217,35 +217,31 @@ def teams(records: Records) -> pd.DataFrame:
     (one minus the mean overlap of their profiles), by condition."""
     rows = []
     for condition in records.conditions:
+        built = [
+            row.details["members"] for row in _teams_of(records, condition) if not row.details["recalled"]
+        ]
         talks: dict[tuple[Identity, int], list[str]] = defaultdict(list)
-        diversity: list[float] = []
-        sizes: list[int] = []
         for row in records.events:
-            if row.episode.condition != condition:
-                continue
-            if row.kind == "message":
+            if row.kind == "message" and row.episode.condition == condition:
                 talks[row.episode, row.step].append(row.text)
-            elif row.kind == "team" and not row.details["recalled"]:
-                members = row.details["members"]
-                sizes.append(len(members))
-                diversity += _diversity([member["profile"] for member in members])
-        redundancy = [overlap(text, said[:i]) for said in talks.values() for i, text in enumerate(said) if i]
+        repeated = [overlap(text, said[:i]) for said in talks.values() for i, text in enumerate(said) if i]
         rows.append(
             {
                 "condition": condition,
-                "teams": len(sizes),
-                "members": _mean(sizes),
+                "teams": len(built),
+                "members": _mean([len(members) for members in built]),
                 "messages": _mean([len(said) for said in talks.values()]),
-                "redundancy": _mean(redundancy),
-                "diversity": _mean(diversity),
+                "redundancy": _mean(repeated),
+                "diversity": _mean([d for members in built for d in _diversity(members)]),
             }
         )
     return pd.DataFrame(rows)
 
 
-def _diversity(profiles: Sequence[str]) -> list[float]:
-    pairs = [(overlap(a, [b]) + overlap(b, [a])) / 2 for a, b in combinations(profiles, 2)]
-    return [1 - float(np.mean(pairs))] if pairs else []
+def _diversity(members: Sequence[Mapping[str, Any]]) -> list[float]:
+    pairs = combinations([member["profile"] for member in members], 2)
+    alike = [(overlap(a, [b]) + overlap(b, [a])) / 2 for a, b in pairs]
+    return [1 - _mean(alike)] if alike else []
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -254,29 +250,13 @@ def _mean(values: Sequence[float]) -> float:
 
 def components(records: Records) -> pd.DataFrame:
     """The ledger by condition and component: calls, tokens, latency, price; cut-short attempts included."""
-    columns: dict[str, Callable[[CaptainCallRow], float]] = {
-        "calls": lambda call: 1,
-        "prompt_tokens": lambda call: call.prompt_tokens,
-        "completion_tokens": lambda call: call.completion_tokens,
-        "latency_s": lambda call: call.latency_s,
-        "price": lambda call: nan if call.price is None else call.price,
-        "errors": lambda call: bool(call.error),
-    }
-    groups: dict[tuple[str, str], list[CaptainCallRow]] = defaultdict(list)
-    for call in records.calls:
-        groups[call.episode.condition, call.component].append(call)
-    rows = [
-        {"condition": condition, "component": component}
-        | {name: sum(value(call) for call in calls) for name, value in columns.items()}
-        for (condition, component), calls in groups.items()
-    ]
-    return pd.DataFrame(rows)
+    calls = records.ledger.assign(calls=1, errors=records.ledger["error"] != "")
+    sums = dict.fromkeys(("calls", "prompt_tokens", "completion_tokens", "latency_s"), "sum")
+    grouped = calls.groupby(["condition", "component"], sort=False)
+    return grouped.agg({**sums, "price": _total, "errors": "sum"}).reset_index()
 
 
 def failures(records: Records) -> pd.DataFrame:
     """Episodes the engine gave up on."""
-    failed = [row for row in records.episodes if row.ending == "failed"]
-    return pd.DataFrame(
-        [(r.episode.condition, r.episode.problem, r.episode.seed, r.error) for r in failed],
-        columns=["condition", "problem", "seed", "error"],
-    )
+    lines = records.outcomes
+    return lines.loc[lines["ending"] == "failed", ["condition", "problem", "seed", "error"]]

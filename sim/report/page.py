@@ -56,12 +56,12 @@ def render_page(
         "runs": [_run_index(page_run, part) for page_run, part in zip(runs, chunks, strict=True)],
         "comparison": {name: table_content(table) for name, table in comparison.items()},
     }
-    script, style = _static(SCRIPTS), _static(STYLES)
-    return _template().render(
+    script, style = static(SCRIPTS), static(STYLES)
+    return template("sim.report", "page.html.j2").render(
         title=title,
         notice=notice,
         policy=Markup(
-            f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+            f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; "
             "base-uri 'none'; form-action 'none'"
         ),
         script=Markup(script),
@@ -133,25 +133,26 @@ def _episode_columns(page_run: PageRun, chunks: Chunks) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=1)
-def _template() -> jinja2.Template:
+@lru_cache(maxsize=2)
+def template(package: str, name: str) -> jinja2.Template:
+    """A page's template among a package's static files; what is filled in is escaped."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sim.report", "static"),
+        loader=jinja2.PackageLoader(package, "static"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.j2")
+    return environment.get_template(name)
 
 
 @lru_cache(maxsize=4)
-def _static(names: tuple[str, ...]) -> str:
-    """The package's own scripts or styles, one after the other."""
-    folder = resources.files("sim.report") / "static"
+def static(names: tuple[str, ...], package: str = "sim.report") -> str:
+    """A package's own scripts or styles, one after the other."""
+    folder = resources.files(package) / "static"
     return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
     """What a content security policy calls a script or style by."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -113,7 +113,7 @@ async def hold(study: Study, work: Iterable[Work], advance: Advance) -> None:
             if (episodes := unfinished(study, item, part)).size
         ]
         advance(item.size - sum(part.size for part in todo))
-        await _all(one(item, episodes) for episodes in todo)
+        await together(one(item, episodes) for episodes in todo)
 
 
 def _batch_size(study: Study, item: Work) -> int:
@@ -132,7 +132,7 @@ async def _hold_batch(study: Study, item: Work, episodes: Episodes, advance: Adv
         await expand(study.world, episodes, item.policy, item.depth, TreeRecorder(*what))
 
 
-async def _all(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def together(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run jobs together; the first error stops the rest and is raised by itself."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -5,47 +5,23 @@ They see what one participant may see; which that is, the world decides.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from sim.discussion.naming import names_of
 from sim.discussion.public import Message
 from sim.engines.protocol import Turn
 from sim.tasks.task import HiddenProfileTask
+from sim.templates import Templates
 
-FOLDER = Path(__file__).parent
 LABELS = "ABCDEFGHIJ"
 Layout = Literal["private_last", "private_first"]
 
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    # Prompts are plain text for a model, not HTML for a browser.
-    return Environment(
-        loader=FileSystemLoader(FOLDER),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=False,
-    )
-
-
-@lru_cache(maxsize=1)
-def prompts_hash() -> str:
-    """Hash of all templates: part of the policy hash and of provenance."""
-    state = hashlib.blake2b(digest_size=8)
-    for path in sorted(FOLDER.glob("*.j2")):
-        state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return state.hexdigest()
-
-
-def render(template: str, **values: object) -> str:
-    """A template filled in; an undefined variable is an error."""
-    return _environment().get_template(f"{template}.j2").render(**values).strip()
+_TEMPLATES = Templates(Path(__file__).parent)
+render = _TEMPLATES.render
+prompts_hash = lru_cache(maxsize=1)(_TEMPLATES.version)
 
 
 def participant_turns(

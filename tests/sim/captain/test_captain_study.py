@@ -459,6 +459,7 @@ def test_a_price_that_is_not_known_is_missing_not_zero() -> None:
     assert pd.isna(table["price"][0])
     known = accuracy(Records((one,), (), (msgspec.structs.replace(call, price=0.25),)))
     assert known["price"][0] == 0.25
+    assert accuracy(Records((one,), (), ()))["price"][0] == 0.0, "an episode that made no call cost nothing"
 
 
 def test_selector_precision_is_against_labelled_roles() -> None:
