@@ -263,6 +263,20 @@ class Throughput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise UserError(f"throughput.{name} is {getattr(self, name)}; give tokens a second, above 0")
 
 
+class LoggerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether and where finished runs are tracked; `timeout_s` bounds what a job spends on it."""
+
+    kind: Literal["none", "wandb"] = "none"
+    mode: Literal["offline", "online"] = "offline"
+    project: str = "consilience"
+    entity: str | None = None
+    timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.timeout_s <= 0:
+            raise UserError(f"logger.timeout_s is {self.timeout_s}; it must be positive")
+
+
 class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One study: tasks, world, policies, certificate, and what to compare. The root of `conf/`."""
 
@@ -305,7 +319,7 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     progress: bool = True
     plan: bool = False
     throughput: Throughput = Throughput()
-    logger: dict[str, Any] = msgspec.field(default_factory=dict)
+    logger: LoggerConfig = LoggerConfig()
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -21,6 +21,10 @@ from sim.errors import UserError
 from sim.records.run_dir import claim, tracked
 from sim.studies.certification import CALIBRATIONS, Coverage, Setting, replicate_modes
 from sim.studies.progress import Reporter
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class CertificateStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,16 +57,16 @@ class CertificateStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run_certificates(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> Path:
     """Run the study in a fresh run directory; writes tables/*.csv and the figure."""
-    try:
-        config = msgspec.convert(data, CertificateStudy, strict=True)
-    except msgspec.ValidationError as error:
-        raise UserError(f"config: {error}") from error
+    config = parse_certificates(data)
     directory = claim(Path(config.output), "certificates", f"r{config.replicates}", data)
     with tracked(directory, "certificates"):
         table = coverage_table(config)
         (directory / "tables").mkdir()
         table.to_csv(directory / "tables" / "coverage_study.csv", index=False)
-        draw(table, directory / "figures" / "coverage_by_round.png")
+        (directory / "figures").mkdir()
+        coverage_figure(table).savefig(
+            directory / "figures" / "coverage_by_round.png", dpi=150, bbox_inches="tight"
+        )
         print_table(table)
         if config.screened_rounds:
             screened = _screened(config)
@@ -70,6 +74,14 @@ def run_certificates(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> 
             print(screened.round(4).to_string(index=False))
     print(directory)
     return directory
+
+
+def parse_certificates(data: Mapping[str, Any]) -> CertificateStudy:
+    """The typed configuration; UserError naming what is wrong."""
+    try:
+        return msgspec.convert(data, CertificateStudy, strict=True)
+    except msgspec.ValidationError as error:
+        raise UserError(f"config: {error}") from error
 
 
 def coverage_table(config: CertificateStudy) -> pd.DataFrame:
@@ -159,37 +171,27 @@ def print_table(table: pd.DataFrame) -> None:
     print(wide.round(3).to_string())
 
 
-def draw(table: pd.DataFrame, path: Path) -> None:
+def coverage_figure(table: pd.DataFrame) -> Figure:
     """Coverage by round: the paper's calibration against ours, one panel per controller."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     controllers = list(dict.fromkeys(table["controller"]))
-    figure, axes = plt.subplots(
-        1, len(controllers), figsize=(5.2 * len(controllers), 3.8), sharey=True, squeeze=False
-    )
-    for axis, controller in zip(axes[0], controllers, strict=True):
-        part = table[table["controller"] == controller]
-        target = part[part["mode"] == part["mode"].iloc[0]]
-        axis.plot(target["round"], target["exact_target"], color="black", lw=1, ls="--", label="exact target")
-        for mode in (name for name in dict.fromkeys(part["mode"]) if name != "trajectory"):
-            line = part[part["mode"] == mode]
-            label = "roundwise (the paper's)" if mode == "roundwise" else mode
-            axis.errorbar(
-                line["round"],
-                line["coverage"],
-                1.96 * line["standard_error"],
-                marker="o",
-                ms=3,
-                lw=1.2,
-                label=label,
-            )
-        axis.set_title(controller)
-        axis.set_xlabel("round")
-    axes[0][0].set_ylabel("coverage of proposals")
-    axes[0][-1].legend(fontsize=8, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
-    plt.close(figure)
+    figure = Figure(figsize=(5.2 * len(controllers), 3.8))
+    panels = figure.subplots(1, len(controllers), sharey=True, squeeze=False)[0]
+    for axes, controller in zip(panels, controllers, strict=True):
+        _panel(axes, controller, table[table["controller"] == controller])
+    panels[0].set_ylabel("coverage of proposals")
+    panels[-1].legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _panel(axes: Axes, controller: str, part: pd.DataFrame) -> None:
+    target = part[part["mode"] == part["mode"].iloc[0]]
+    axes.plot(target["round"], target["exact_target"], color="black", lw=1, ls="--", label="exact target")
+    for mode in (name for name in dict.fromkeys(part["mode"]) if name != "trajectory"):
+        line = part[part["mode"] == mode]
+        label = "roundwise (the paper's)" if mode == "roundwise" else mode
+        error = 1.96 * line["standard_error"]
+        axes.errorbar(line["round"], line["coverage"], error, marker="o", ms=3, lw=1.2, label=label)
+    axes.set_title(controller)
+    axes.set_xlabel("round")

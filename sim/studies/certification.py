@@ -6,7 +6,6 @@ was covered at each round. The folds of one replicate share no task.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -34,6 +33,7 @@ from sim.discussion.actions import interventions
 from sim.discussion.ending import Stop
 from sim.discussion.objective import Objective
 from sim.discussion.routing import make_router
+from sim.studies.blocking import wait_for
 from sim.studies.rollout import Policy, rollout
 from sim.studies.trace import Trace
 from sim.tasks import generate_method
@@ -101,7 +101,7 @@ class Bench:
         )
         trace = Trace(episodes)
         world = CognitiveWorld(Cognition(), self.setting.rounds, measured_text=False)
-        asyncio.run(rollout(world, episodes, policy, trace))
+        wait_for(rollout(world, episodes, policy, trace))
         return trace
 
     def fold(self, gate: Gate) -> tuple[Floats, Bools, list[str]]:

@@ -4,7 +4,6 @@ closed-loop accuracy. Cognitive agents only; nothing is written.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,6 +23,7 @@ from sim.discussion.objective import Objective
 from sim.discussion.public import PublicView
 from sim.discussion.routing import make_router
 from sim.discussion.state import signals
+from sim.studies.blocking import wait_for
 from sim.studies.rollout import Ending, Policy, Step, commit, decide_round, rollout
 from sim.studies.trace import Trace
 from sim.tasks import HiddenProfileTask
@@ -75,7 +75,7 @@ def explore(world: CognitiveWorld, tasks: Sequence[HiddenProfileTask], seeds: Se
     policy = policy_of(Random(), exhaustive=True)
     for episodes in batches(tasks, seeds, _ROWS):
         kept.begin(episodes)
-        asyncio.run(rollout(world, episodes, policy, kept))
+        wait_for(rollout(world, episodes, policy, kept))
     return kept.dataset()
 
 
@@ -87,7 +87,7 @@ def accuracy(
     policy = policy_of(controller, exhaustive=False)
     for episodes in batches(tasks, seeds, _ROWS):
         trace = Trace(episodes)
-        asyncio.run(rollout(world, episodes, policy, trace))
+        wait_for(rollout(world, episodes, policy, trace))
         for task, correct in zip(episodes.tasks, trace.correct.tolist(), strict=True):
             right.setdefault(task.id, []).append(float(correct))
     return {task: float(np.mean(values)) for task, values in right.items()}
@@ -100,7 +100,7 @@ def expected_states(
     parts = [
         part
         for episodes in batches(tasks, seeds, _REDRAWN_ROWS)
-        for part in asyncio.run(_redrawn(world, episodes, rounds, redraws))
+        for part in wait_for(_redrawn(world, episodes, rounds, redraws))
     ]
     return States(
         np.concatenate([part.vectors for part in parts]),

@@ -4,7 +4,6 @@ still guarantees, with learned predictions of the branch objectives against a co
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +30,7 @@ from sim.discussion.inputs import state_vector
 from sim.discussion.objective import Objective
 from sim.discussion.public import PublicView
 from sim.discussion.routing import make_router
+from sim.studies.blocking import wait_for
 from sim.studies.rollout import Ending, Policy, Step, rollout
 from sim.tasks import generate_method
 from sim.worlds.cognitive import Cognition, CognitiveWorld
@@ -103,7 +103,7 @@ def collect(count: int, round_number: int, seed: int) -> Decisions:
     world = CognitiveWorld(Cognition(), 8, measured_text=False)
     snapshot = _Snapshot(round_number)
     for episodes in batches(generate_method(count, seed=seed), (0,), 4096):
-        asyncio.run(rollout(world, episodes, policy, snapshot))
+        wait_for(rollout(world, episodes, policy, snapshot))
     return Decisions(
         np.concatenate([part.states for part in snapshot.kept]),
         np.concatenate([part.objectives for part in snapshot.kept]),

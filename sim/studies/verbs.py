@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from sim.errors import UserError
 from sim.records.run_dir import tracked
 from sim.records.store import RunStore
 from sim.studies.arms import has_arms, run_arms
+from sim.studies.blocking import wait_for
 from sim.studies.conditions import check_behaviour
 from sim.studies.opening import make_tasks, new_run, opened, replayed, resumed_run
 from sim.studies.progress import Reporter
@@ -43,9 +43,11 @@ def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: t
     else:
         directory, config = resumed_run(Path(data["resume"]), data, overridden, check)
     with RunStore(directory) as store, tracked(directory, "+".join(stages)):
-        asyncio.run(_held(directory, config, stages, store))
+        wait_for(_held(directory, config, stages, store))
         if "report" in stages:
             _report(directory, Reporter(config.progress))
+    if "evaluate" in stages:
+        _track(directory, config)
     return directory
 
 
@@ -138,3 +140,9 @@ def _report(directory: Path, report: Reporter) -> None:
         build_report(directory)
         advance(1)
     print_report(directory)
+
+
+def _track(directory: Path, config: StudyConfig) -> None:
+    from sim.report.tracking import after_run
+
+    after_run(directory, config.logger)

@@ -21,7 +21,7 @@ REQUIRED = {
     ("task", "file"): ["task.path=tasks.json"],
     ("task", "hiddenbench"): ["task.revision=abc"],
 }
-FREE_FORM = ("engine", "model", "members", "logger", "variants", "arms", "contrasts")
+FREE_FORM = ("engine", "model", "members", "variants", "arms", "contrasts")
 NOT_IDENTITY = ("output", "resume", "progress", "logger")
 
 
