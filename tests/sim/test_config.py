@@ -22,7 +22,7 @@ REQUIRED = {
     ("task", "hiddenbench"): ["task.revision=abc"],
 }
 FREE_FORM = ("engine", "model", "members", "variants", "arms", "contrasts")
-NOT_IDENTITY = ("output", "resume", "progress", "logger")
+NOT_IDENTITY = ("output", "resume", "progress", "plan", "throughput", "logger")
 
 
 def composed(*overrides: str) -> dict[str, Any]:
