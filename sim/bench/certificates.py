@@ -9,14 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from conformal import ThresholdGate, fit, order_statistic
+from sim.bench.config import BenchConfig
 from sim.bench.measure import Measurement, repeated, seconds
 
 Scores: TypeAlias = npt.NDArray[np.float64]
 
 
-def measure(reduced: bool) -> Iterator[Measurement]:
+def measure(config: BenchConfig) -> Iterator[Measurement]:
     """Fit and accept; the same order statistic by crepes (which sorts too) as a ratio of wall times."""
-    count = 10_000 if reduced else 100_000
+    count = 10_000 if config.reduced else 100_000
     rng = np.random.default_rng(0)
     scores = rng.random((count, 10))
     reached = np.ones_like(scores, bool)

@@ -10,6 +10,7 @@ import numpy as np
 
 from conformal import OpenGate
 from controllers.references import Random
+from sim.bench.config import BenchConfig
 from sim.bench.measure import Measurement, peak_memory_mb, repeated
 from sim.discussion.actions import interventions
 from sim.discussion.ending import Stop
@@ -67,13 +68,13 @@ def study_config(tasks: int) -> dict[str, object]:
     )
 
 
-def measure(reduced: bool) -> Iterator[Measurement]:
+def measure(config: BenchConfig) -> Iterator[Measurement]:
     """Branches a second for B = 1, 64 and 4,096; time and memory at 1,000 to 100,000 tasks."""
     for size in (1, 64, 4096):
-        value, low, high = repeated(lambda size=size: branches_per_second(size), 2 if reduced else 5)  # type: ignore[misc]
+        value, low, high = repeated(lambda size=size: branches_per_second(size), 2 if config.reduced else 5)  # type: ignore[misc]
         target = "≥ 100,000" if size == 4096 else ""
         yield Measurement("cognitive", f"branches a second, B = {size:,}", value, low, high, "1/s", target)
-    for tasks in (1_000, 10_000) if reduced else (1_000, 10_000, 100_000):
+    for tasks in (1_000, 10_000) if config.reduced else (1_000, 10_000, 100_000):
         wall, peak = peak_memory_mb(_STUDY.format(tasks=tasks))
         yield Measurement(
             "cognitive",

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from sim.bench.config import BenchConfig
 from sim.bench.measure import Measurement, repeated, seconds
 from sim.records.rows import BranchRow
 from sim.records.store import RunStore, read_rows
@@ -23,9 +24,9 @@ def _rows(count: int) -> list[BranchRow]:
     ]  # fmt: skip
 
 
-def measure(reduced: bool) -> Iterator[Measurement]:
+def measure(config: BenchConfig) -> Iterator[Measurement]:
     """Rows a second written and read; seconds to resume on a million rows."""
-    count = 100_000 if reduced else 1_000_000
+    count = 100_000 if config.reduced else 1_000_000
     rows = _rows(count)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sim.bench.config import BenchConfig
 from sim.bench.measure import Measurement, repeated, seconds
 from sim.config import parse
 from sim.launch import composed
@@ -26,9 +27,9 @@ from sim.worlds.protocol import Episodes
 CONTROLLER = "rules"
 
 
-def measure(reduced: bool) -> Iterator[Measurement]:
+def measure(config: BenchConfig) -> Iterator[Measurement]:
     """Branches a decision takes of those open to it, and the ratio of wall times, in the cognitive world."""
-    test = 200 if reduced else 1_000
+    test = 200 if config.reduced else 1_000
     # 900 screening families: 112 for each of eight rounds, of which a band at alpha_s = 0.01 needs 99.
     with tempfile.TemporaryDirectory() as output:
         config = composed(
@@ -41,7 +42,7 @@ def measure(reduced: bool) -> Iterator[Measurement]:
         for suffix, what in (("+gate", "full"), ("+screen", "screened")):
             share, low, high = _evaluated(run, CONTROLLER + suffix)
             yield Measurement("screening", f"{what}: branches evaluated a decision", share, low, high, "")
-        ratio, low, high = asyncio.run(_wall_ratio(run, config, 3 if reduced else 5))
+        ratio, low, high = asyncio.run(_wall_ratio(run, config, 3 if config.reduced else 5))
         yield Measurement("screening", "full / screened, wall time without a model", ratio, low, high, "×")
 
 

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from sim.bench.config import BenchConfig
 from sim.bench.measure import Measurement, repeated, seconds
 
 _SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 
 
-def measure(reduced: bool) -> Iterator[Measurement]:
+def measure(config: BenchConfig) -> Iterator[Measurement]:
     """Seconds to import `sim`, and to print the pipeline's help."""
     commands = {
         "import sim, beyond Python itself": ([sys.executable, "-c", "import sim"], "< 0.5"),
@@ -20,7 +21,7 @@ def measure(reduced: bool) -> Iterator[Measurement]:
     }
     empty = repeated(lambda: _run([sys.executable, "-c", "pass"]), 3)[0]
     for what, (command, target) in commands.items():
-        value, low, high = repeated(lambda command=command: _run(command), 2 if reduced else 5)  # type: ignore[misc]
+        value, low, high = repeated(lambda command=command: _run(command), 2 if config.reduced else 5)  # type: ignore[misc]
         shift = empty if "beyond" in what else 0.0
         yield Measurement("startup", what, value - shift, low - shift, high - shift, "s", target)
 

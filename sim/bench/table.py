@@ -12,24 +12,10 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from sim.bench.config import BENCHES, BenchConfig
 from sim.bench.measure import Measurement, machine
 from sim.errors import UserError
 from sim.records.run_dir import write_text
-
-BENCHES = ("cognitive", "records", "certificates", "screening", "training", "viewer", "startup")
-
-
-class BenchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `scripts/bench.py` measures and where it writes."""
-
-    only: tuple[str, ...]
-    reduced: bool
-    output: str
-
-    def __post_init__(self) -> None:
-        unknown = [name for name in self.only if name not in BENCHES]
-        if unknown:
-            raise UserError(f"only: {unknown[0]!r} is unknown; give some of {', '.join(BENCHES)}")
 
 
 def run_bench(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
@@ -42,7 +28,7 @@ def run_bench(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
     found: list[Measurement] = []
     console.print(machine())
     for name in config.only or BENCHES:
-        for measurement in importlib.import_module(f"sim.bench.{name}").measure(config.reduced):
+        for measurement in importlib.import_module(f"sim.bench.{name}").measure(config):
             found.append(measurement)
             console.print(_line(measurement))
     console.print(_table(found))

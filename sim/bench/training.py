@@ -11,6 +11,7 @@ from controllers.card import Training
 from controllers.dataset import BranchDataset
 from controllers.mlp import MLP
 from controllers.training import train
+from sim.bench.config import BenchConfig
 from sim.bench.measure import Measurement, repeated, seconds
 from sim.discussion.actions import ACTIONS, interventions
 from sim.discussion.inputs import STATE_NAMES
@@ -42,9 +43,9 @@ def dataset(decisions: int) -> BranchDataset:
     )
 
 
-def measure(reduced: bool) -> Iterator[Measurement]:
+def measure(config: BenchConfig) -> Iterator[Measurement]:
     """Seconds an epoch; microseconds a proposal at B = 4,096."""
-    decisions = 20_000 if reduced else 200_000
+    decisions = 20_000 if config.reduced else 200_000
     data = dataset(decisions)
     settings = Training(epochs=1, batch_size=1024)
     value, low, high = repeated(lambda: seconds(lambda: train(data, settings)), 3)

@@ -6,15 +6,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from sim.bench.config import BenchConfig
 from sim.bench.measure import Measurement, repeated, seconds
 from sim.launch import composed
 from sim.report.build import build_report
 from sim.studies.verbs import run_stages
 
 
-def measure(reduced: bool) -> Iterator[Measurement]:
+def measure(config: BenchConfig) -> Iterator[Measurement]:
     """Seconds to build tables, figures and page, and megabytes of the page, for 5,000 discussions."""
-    tasks = 250 if reduced else 2_500
+    tasks = 250 if config.reduced else 2_500
     with tempfile.TemporaryDirectory() as output:
         config = composed(
             f"task.count={tasks}", f"split={{train: 0, pilot: 0, calibration: 0, test: {tasks}}}",
@@ -22,7 +23,7 @@ def measure(reduced: bool) -> Iterator[Measurement]:
         )  # fmt: skip
         run = run_stages(config, {}, ("evaluate",))
         what = f"report of {2 * tasks:,} discussions with every branch"
-        value, low, high = repeated(lambda: seconds(lambda: build_report(run)), 2 if reduced else 3)
+        value, low, high = repeated(lambda: seconds(lambda: build_report(run)), 2 if config.reduced else 3)
         yield Measurement("viewer", f"{what}, build", value, low, high, "s")
         size = (Path(run) / "report.html").stat().st_size / 1e6
         yield Measurement("viewer", f"{what}, page", size, size, size, "MB")

@@ -117,6 +117,15 @@ def stall(handler: Misbehaving, body: dict[str, Any]) -> None:
     time.sleep(1.0)
 
 
+def to(chosen: Callable[[dict[str, Any]], bool], fault: Answer) -> Answer:
+    """A server that answers some requests with a fault, each time they are asked, and the others well."""
+
+    def answer(handler: Misbehaving, body: dict[str, Any]) -> None:
+        (fault if chosen(body) else well)(handler, body)
+
+    return answer
+
+
 class Server(ThreadingHTTPServer):
     """Holds the script of the next answers, the answer to all others, its health, and what was asked."""
 

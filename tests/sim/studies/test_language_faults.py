@@ -27,12 +27,13 @@ from misbehaving_server import (
     stall,
     status,
     text,
+    to,
     tops,
     well,
 )
 
 from sim.errors import UserError
-from sim.launch import CONF, resolved
+from sim.launch import composed
 from sim.records.rows import BranchRow, CallRow, DecisionRow, EpisodeRow, VoteRow
 from sim.records.run_dir import read_status
 from sim.records.store import read_rows
@@ -53,12 +54,9 @@ CALLS_OF_AN_EXPLORATION = 2 * (4 + 2 * 4 * (1 + 4) + 4)
 @pytest.fixture(name="study")
 def _study(server: Server, tmp_path: Path) -> Config:
     """Composes the small study against the server."""
-    from hydra import compose, initialize_config_dir
 
     def make(*overrides: str, output: Path = tmp_path) -> dict[str, Any]:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            given = (*SMALL, f"engine.urls=[{server.url}]", f"output={output}", *overrides)
-            return resolved(compose("study", list(given)))
+        return composed(*SMALL, f"engine.urls=[{server.url}]", f"output={output}", *overrides)
 
     return make
 
@@ -69,15 +67,6 @@ def every(nth: int, fault: Answer) -> Answer:
 
     def answer(handler: Misbehaving, body: dict[str, Any]) -> None:
         (fault if next(numbers) % nth == 0 else well)(handler, body)
-
-    return answer
-
-
-def to(chosen: Callable[[dict[str, Any]], bool], fault: Answer) -> Answer:
-    """A server that answers some requests with a fault, each time they are asked, and the others well."""
-
-    def answer(handler: Misbehaving, body: dict[str, Any]) -> None:
-        (fault if chosen(body) else well)(handler, body)
 
     return answer
 
