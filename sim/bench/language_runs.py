@@ -104,7 +104,7 @@ async def _explored(
             started = time.perf_counter()
             await explore(study, Reporter(shown=False))
             seconds = time.perf_counter() - started
-        bodies = tuple(_encoded(engine.body_of(request)) for request in keeping.requests)
+        bodies = tuple(msgspec.json.encode(engine.body_of(request)) for request in keeping.requests)
     return seconds, bodies, tuple(in_flight)
 
 
@@ -124,12 +124,6 @@ def _watched(engine: OpenAIServerEngine) -> Iterator[list[int]]:
         yield seen
     finally:
         looking.cancel()
-
-
-def _encoded(body: Mapping[str, Any]) -> bytes:
-    """A request as it goes over the wire: the SDK puts what it does not know beside the rest."""
-    known = {name: value for name, value in body.items() if name != "extra_body"}
-    return msgspec.json.encode({**known, **body["extra_body"]})
 
 
 def replayed_raw(url: str, bodies: Sequence[bytes], concurrency: int) -> float:

@@ -6,6 +6,7 @@ records, no resume, no objective. They are the bench's baselines and used nowher
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,6 @@ import openai
 from sim.discussion.actions import ACTION_NAMES
 from sim.discussion.naming import names_of
 from sim.discussion.public import Message
-from sim.engines.openai_server import label_probabilities
 from sim.engines.protocol import Turn
 from sim.tasks.task import HiddenProfileTask
 from sim.worlds.language import LanguageSettings, clean_message
@@ -87,7 +87,10 @@ class PlainRunner:
             top_logprobs=5,
             extra_body={"structured_outputs": {"choice": labels}},
         )
-        return label_probabilities(reply, labels)
+        logprobs = reply.choices[0].logprobs
+        likely = logprobs.content[0].top_logprobs if logprobs and logprobs.content else []
+        chances = {candidate.token.strip(): math.exp(candidate.logprob) for candidate in likely}
+        return tuple(chances.get(label, 0.0) for label in labels)
 
     def messages(self, task: HiddenProfileTask, agent: int, heard: list[Message], question: str) -> Any:
         """The prompt, in the toolkit's own words."""

@@ -7,7 +7,6 @@ environment and is never logged.
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,6 +34,7 @@ from sim.engines.protocol import (
     Usage,
 )
 from sim.engines.turns import folded
+from sim.engines.wire import Completion, decoded
 from sim.errors import UserError
 from sim.randomness import text_key
 
@@ -43,6 +43,7 @@ _OVERLOADED = (429, _UNAVAILABLE)
 _HEALTH_TIMEOUT_S = 10.0
 _MOST_LOGPROBS = 20
 _LONGEST_WAIT_S = 20.0
+_AS_JSON = {"Content-Type": "application/json"}
 _CANARY = (Turn("user", "Reply with the letter Z."),)
 
 
@@ -106,16 +107,15 @@ class OpenAIServerEngine:
     async def chat(self, request: ChatRequest) -> ChatReply:
         """Generate a text. Raises EngineError after bounded retries, EngineDown if nobody answers."""
         reply, usage = await self._completion(self.body_of(request), request.affinity)
-        choice = reply.choices[0]
-        return ChatReply(choice.message.content or "", choice.finish_reason or "stop", usage)
+        return ChatReply(reply.text, reply.finish_reason, usage)
 
     async def choose(self, request: ChooseRequest) -> ChooseReply:
         """Label probabilities of one constrained token. Raises BadReply where the reply holds none."""
         reply, usage = await self._completion(self.body_of(request), request.affinity)
-        return ChooseReply(label_probabilities(reply, request.labels), usage)
+        return ChooseReply(reply.label_probabilities(request.labels), usage)
 
     def body_of(self, request: ChatRequest | ChooseRequest) -> dict[str, Any]:
-        """What is sent for a request: arguments of the SDK, with what only vLLM knows under `extra_body`."""
+        """What is sent for a request."""
         if isinstance(request, ChooseRequest):
             return self._body(request.turns, 1) | self._one_of(request.labels)
         body = self._body(request.turns, request.max_tokens)
@@ -150,51 +150,52 @@ class OpenAIServerEngine:
         return AsyncOpenAI(base_url=url, api_key=key, max_retries=0, timeout=self._config.timeout_s)
 
     def _body(self, turns: Sequence[Turn], max_tokens: int) -> dict[str, Any]:
-        extra: dict[str, Any] = dict(self._model.sampling.sent())
-        if self._model.template.arguments:
-            extra |= {"chat_template_kwargs": dict(self._model.template.arguments)}
         native = self._capabilities is None or self._capabilities.system_role
         spoken = list(turns) if native else folded(turns)
+        arguments = self._model.template.arguments
         return {
             "model": self._served,
-            "messages": [{"role": turn.role, "content": turn.content} for turn in spoken],
+            "messages": _messages(spoken),
             "max_tokens": max_tokens,
-            "extra_body": extra,
+            **self._model.sampling.sent(),
+            **({"chat_template_kwargs": dict(arguments)} if arguments else {}),
         }
 
     def _one_of(self, labels: Sequence[str]) -> dict[str, Any]:
         constraint = {"structured_outputs": {"choice": list(labels)}} if self._model.endpoint is None else {}
-        extra: dict[str, Any] = {**self._model.sampling.sent(), **constraint}
-        if self._model.template.arguments:
-            extra |= {"chat_template_kwargs": dict(self._model.template.arguments)}
         asked = min(_MOST_LOGPROBS, max(5, len(labels)))
-        return {
-            "temperature": 1.0, "top_p": 1.0, "logprobs": True, "top_logprobs": asked, "extra_body": extra,
-        }  # fmt: skip
+        return {"temperature": 1.0, "top_p": 1.0, "logprobs": True, "top_logprobs": asked, **constraint}
 
-    async def _completion(self, body: Mapping[str, Any], affinity: str) -> tuple[Any, Usage]:
+    async def _completion(self, body: Mapping[str, Any], affinity: str) -> tuple[Completion, Usage]:
+        content = msgspec.json.encode(body)
         replica = text_key(affinity) % len(self._clients)
         started = time.perf_counter()
         tries = 0
 
-        async def once(client: AsyncOpenAI) -> Any:
+        async def once(client: AsyncOpenAI) -> Completion:
             nonlocal tries
             tries += 1
             async with self._limit.slot() as bursts_before:
                 try:
-                    reply = await client.chat.completions.create(**body)
+                    response = await client.post(
+                        "/chat/completions",
+                        cast_to=httpx2.Response,
+                        content=content,
+                        options={"headers": _AS_JSON},
+                    )
                 except openai.APIStatusError as error:
                     if error.status_code in _OVERLOADED:
                         self._limit.overloaded(bursts_before)
                     raise
-            if not getattr(reply, "choices", None):
+            reply = decoded(response.content)
+            if not reply.choices:
                 raise BadReply("the server's reply holds no choice")
             self._limit.succeeded()
             return reply
 
         reply = await self._retried(replica, once)
         latency = time.perf_counter() - started
-        return reply, _usage(reply, latency, tries - 1, replica)
+        return reply, reply.taken(latency, tries - 1, replica)
 
     async def _retried(self, replica: int, ask: Callable[[AsyncOpenAI], Awaitable[Any]]) -> Any:
         client = self._clients[replica]
@@ -269,16 +270,16 @@ class OpenAIServerEngine:
             reply, _ = await self._completion(body, "canary")
         except EngineError:
             return False, False
-        said = (reply.choices[0].message.content or "").strip()
+        said = reply.text.strip()
         try:
-            label_probabilities(reply, ("A", "B"))
+            reply.label_probabilities(("A", "B"))
         except BadReply:
             return said in ("A", "B"), False
         return said in ("A", "B"), True
 
     async def _accepts(self, *turns: Turn) -> bool:
         body = self._body(turns, 1)
-        body["messages"] = [{"role": turn.role, "content": turn.content} for turn in turns]
+        body["messages"] = _messages(turns)
         try:
             await self._completion(body, "canary")
         except EngineDown:
@@ -293,9 +294,8 @@ class OpenAIServerEngine:
             return False
         lengths = []
         for thinking in (True, False):
-            body = self._body(_CANARY, 1)
             arguments = {**self._model.template.arguments, "enable_thinking": thinking}
-            body["extra_body"] = {**body["extra_body"], "chat_template_kwargs": arguments}
+            body = self._body(_CANARY, 1) | {"chat_template_kwargs": arguments}
             try:
                 _, usage = await self._completion(body, "canary")
             except EngineDown:
@@ -309,26 +309,6 @@ class OpenAIServerEngine:
         await asyncio.gather(*(client.close() for client in self._clients))
 
 
-def label_probabilities(reply: Any, labels: Sequence[str]) -> tuple[float, ...]:
-    """Probabilities of the labels at the first token, renormalised over them.
-
-    Raises BadReply where the reply has no log-probabilities, a NaN, or none of the labels.
-    """
-    logprobs = reply.choices[0].logprobs
-    if logprobs is None or not logprobs.content:
-        raise BadReply("the reply holds no log-probabilities; use elicitation=verbal with this server")
-    mass = dict.fromkeys(labels, 0.0)
-    for candidate in logprobs.content[0].top_logprobs:
-        if math.isnan(candidate.logprob):
-            raise BadReply(f"the log-probability of {candidate.token!r} is NaN")
-        if candidate.token.strip() in mass:
-            mass[candidate.token.strip()] += math.exp(candidate.logprob)
-    total = sum(mass.values())
-    if not total > 0:
-        raise BadReply(f"none of the labels {', '.join(labels)} is among the likely tokens")
-    return tuple(mass[label] / total for label in labels)
-
-
 def _urls(model: ModelConfig, config: ServerEngineConfig) -> tuple[str, ...]:
     urls = config.urls or ((model.endpoint.url,) if model.endpoint else ())
     if not urls:
@@ -336,13 +316,8 @@ def _urls(model: ModelConfig, config: ServerEngineConfig) -> tuple[str, ...]:
     return urls
 
 
-def _usage(reply: Any, latency: float, retries: int, replica: int) -> Usage:
-    used = reply.usage
-    if used is None:
-        return Usage(0, 0, None, latency, retries, replica)
-    details = getattr(used, "prompt_tokens_details", None)
-    cached = getattr(details, "cached_tokens", None) if details is not None else None
-    return Usage(used.prompt_tokens, used.completion_tokens, cached, latency, retries, replica)
+def _messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
+    return [{"role": turn.role, "content": turn.content} for turn in turns]
 
 
 def _cause(error: BaseException) -> str:

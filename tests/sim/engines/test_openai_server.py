@@ -187,7 +187,7 @@ def test_label_probabilities_are_renormalised_in_the_order_of_the_labels(server:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (tops({"A": float("nan")}), "NaN"),
+        (tops({"A": float("nan")}), "no number"),
         (tops({"yes": -0.1}), "none of the labels"),
         (text("A"), "no log-prob"),
     ],
