@@ -32,17 +32,17 @@ def measure(config: BenchConfig) -> Iterator[Measurement]:
     test = 200 if config.reduced else 1_000
     # 900 screening families: 112 for each of eight rounds, of which a band at alpha_s = 0.01 needs 99.
     with tempfile.TemporaryDirectory() as output:
-        config = composed(
+        data = composed(
             f"task.count={test + 1_400}",
             f"split={{train: 100, pilot: 200, calibration: 200, screening: 900, test: {test}}}",
             f"conditions=[{CONTROLLER},hidden_post]", f"certified=[{CONTROLLER}]", f"screened=[{CONTROLLER}]",
             "screening.audit_fraction=0", "progress=false", f"output={output}",
         )  # fmt: skip
-        run = run_stages(config, {}, ("explore", "calibrate", "evaluate"))
+        run = run_stages(data, {}, ("explore", "calibrate", "evaluate"))
         for suffix, what in (("+gate", "full"), ("+screen", "screened")):
             share, low, high = _evaluated(run, CONTROLLER + suffix)
             yield Measurement("screening", f"{what}: branches evaluated a decision", share, low, high, "")
-        ratio, low, high = asyncio.run(_wall_ratio(run, config, 3 if config.reduced else 5))
+        ratio, low, high = asyncio.run(_wall_ratio(run, data, 3 if config.reduced else 5))
         yield Measurement("screening", "full / screened, wall time without a model", ratio, low, high, "×")
 
 

@@ -17,11 +17,11 @@ def measure(config: BenchConfig) -> Iterator[Measurement]:
     """Seconds to build tables, figures and page, and megabytes of the page, for 5,000 discussions."""
     tasks = 250 if config.reduced else 2_500
     with tempfile.TemporaryDirectory() as output:
-        config = composed(
+        data = composed(
             f"task.count={tasks}", f"split={{train: 0, pilot: 0, calibration: 0, test: {tasks}}}",
             "conditions=[hidden_post,rules]", "certified=[]", "progress=false", f"output={output}",
         )  # fmt: skip
-        run = run_stages(config, {}, ("evaluate",))
+        run = run_stages(data, {}, ("evaluate",))
         what = f"report of {2 * tasks:,} discussions with every branch"
         value, low, high = repeated(lambda: seconds(lambda: build_report(run)), 2 if config.reduced else 3)
         yield Measurement("viewer", f"{what}, build", value, low, high, "s")
