@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sim.captain.config import CaptainConfig
+from sim.captain.report import cell
 from sim.captain.tables import read_records
 from sim.records.captain_rows import CaptainEventRow
 
@@ -80,5 +81,5 @@ def _table(name: str, content: pd.DataFrame) -> Table:
             column.replace("_", " "), justify="left" if content[column].dtype == object else "right"
         )
     for row in content[columns].to_dict("records"):
-        table.add_row(*(escape(f"{v:.3g}" if isinstance(v, float) else str(v)) for v in row.values()))
+        table.add_row(*(escape(cell(value)) for value in row.values()))
     return table

@@ -150,14 +150,18 @@ def _as_task(room: Room, talk: Talk, firsts: Sequence[Say], options: Sequence[st
 
 
 def _world(room: Room, talk: Talk) -> LanguageWorld:
+    """The room as a world. Beliefs are letters' probabilities, or said in words where the engine gives none."""
     control, settings = room.settings.control, room.settings
+    engine = DeskEngine(room.desk, f"{room.step}/{talk.team.id}")
+    by_letter = engine.capabilities.label_logprobs
     spoken = LanguageSettings(
+        elicitation="choice" if by_letter else "verbal",
+        final_vote="choice" if by_letter else "verbal",
         max_words=control.max_words,
         max_tokens=2 * control.max_words,
         temperature=settings.temperature,
         top_p=settings.top_p,
     )
-    engine = DeskEngine(room.desk, f"{room.step}/{talk.team.id}")
     return LanguageWorld(engine, spoken, BranchStore(), control.rounds)
 
 

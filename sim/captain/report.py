@@ -67,12 +67,12 @@ def render_page(
         style=Markup(style),
         tables={name: table_content(table) for name, table in found.items() if len(table)},
         episodes=episodes,
-        cell=_cell,
+        cell=cell,
         left_out=len(records.episodes) - len(shown),
     )
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
     """A table's cell as text."""
     if value is None:
         return "–"

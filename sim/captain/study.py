@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from sim.studies.study import together
 
 LIBRARY = "agents.json"
 ASKED = "asked"
+_NEEDED = ("bm25s", "pint")
 Show = Callable[[CaptainEventRow], None]
 
 
@@ -174,6 +176,9 @@ async def hold_all(study: Study, advance: Callable[[int], None]) -> None:
 def check(data: Mapping[str, Any]) -> CaptainConfig:
     """The typed configuration; UserError for anything that would stop the run later."""
     config = parse(data)
+    missing = [package for package in _NEEDED if find_spec(package) is None]
+    if missing:
+        raise UserError(f"package {missing[0]} is not installed; pip install 'consilience[captain]'")
     for name, condition in config.conditions.items():
         if condition.method not in METHODS:
             known = ", ".join(METHODS)
@@ -224,11 +229,22 @@ async def opened(config: CaptainConfig, directory: Path, store: RunStore, show: 
                 {b for one in settings.values() for b in (one.backbone, one.expert_backbone) if b}
             )
         }
+        _check_typed(engines)
         study = Study(config, directory, store, problems, engines, scorers, library, toolbox, sandbox, show)
         study.remember_teams()
         if not (directory / PROVENANCE).exists():
             write_json(directory / PROVENANCE, provenance(fingerprint(study)))
         yield study
+
+
+def _check_typed(engines: Mapping[str, Engine]) -> None:
+    for name, engine in engines.items():
+        found = engine.capabilities
+        if not (found.structured or found.label_logprobs):
+            raise UserError(
+                f"backbone {name}: {found.model} keeps to no schema and gives no probabilities of letters; typed "
+                "decisions need one of the two: choose another model or server"
+            )
 
 
 def _backbone(config: CaptainConfig, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from sim.captain.room import Team
 from sim.captain.sandbox import Sandbox
 from sim.captain.talk import Talk, converse
 from sim.engines.protocol import ChatRequest, ChooseRequest, EngineError
+from sim.engines.scripted import SCRIPTED
 from sim.errors import UserError
 from sim.records.captain_rows import Identity
 
@@ -101,6 +103,15 @@ def test_without_regrets_only_the_proposal_is_evaluated(talking: Any, two: Team)
     assert made.kinds("intervention")[0].details["regret"] is None
     texts = [sum(isinstance(r, ChatRequest) for r in one.engine.requests) for one in (made, full)]
     assert texts == [2 + 2, 2 + 4 * 2]
+
+
+def test_beliefs_are_said_in_words_where_letters_have_no_probabilities(talking: Any, two: Team) -> None:
+    made = talking(first=[*FIRST, 'I believe {"answer": "B", "confidence": 0.9}'])
+    made.engine._capabilities = msgspec.structs.replace(SCRIPTED, label_logprobs=False)
+    talk = held(made, two)
+    assert talk.ending in ("decision", "abstained")
+    assert talk.answer in ("41", "42")
+    assert not [request for request in made.engine.requests if isinstance(request, ChooseRequest)]
 
 
 def test_none_of_these_is_no_answer(talking: Any, two: Team) -> None:

@@ -40,6 +40,7 @@ from sim.captain.sandbox import Sandbox
 from sim.captain.study import check, run_captain
 from sim.captain.tables import Records, accuracy, paired, read_records, selection, tables
 from sim.engines.protocol import ChatRequest, EngineDown, EngineError
+from sim.engines.scripted import SCRIPTED, ScriptedEngine
 from sim.errors import UserError
 from sim.launch import CONF
 from sim.records.captain_rows import (
@@ -48,6 +49,7 @@ from sim.records.captain_rows import (
     CaptainEventRow,
     Identity,
 )
+from sim.records.run_dir import read_config
 from sim.records.store import read_rows
 
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("captain_*.yaml"))
@@ -286,7 +288,9 @@ def test_tables_of_a_study_are_printed(run: Callable[..., Path]) -> None:
     directory = run()
     out = Console(record=True, width=160, file=io.StringIO())
     print_outcome(directory, parse(composed()), out)
-    assert "static_team" in out.export_text()
+    text = out.export_text()
+    assert "static_team" in text
+    assert "e+0" not in text, "numbers are written in full"
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -352,6 +356,30 @@ def test_what_is_wrong_is_one_line(overrides: list[str], words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)) as error:
         check(composed(*overrides))
     assert "\n" not in str(error.value)
+
+
+def test_a_missing_package_is_named_before_anything_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "pint" else object())
+    with pytest.raises(
+        UserError, match=r"package pint is not installed; pip install 'consilience\[captain\]'"
+    ):
+        check(composed())
+
+
+def test_a_model_that_cannot_decide_by_type_is_refused(
+    run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mute = msgspec.structs.replace(SCRIPTED, structured=False, label_logprobs=False)
+    monkeypatch.setattr(ScriptedEngine, "capabilities", mute)
+    with pytest.raises(UserError, match="backbone default: scripted keeps to no schema"):
+        run()
+
+
+def test_one_model_is_enough(run: Callable[..., Path]) -> None:
+    """A configuration with a single model: none is asked for a second, for experts or for anything else."""
+    directory = run("conditions={captain: {method: captain}}", "reference=captain")
+    assert parse(read_config(directory)).backbones == {}
+    assert {call.model for call in read_rows(directory, CaptainCallRow)} == {"scripted", "bm25"}
 
 
 def test_settings_of_a_condition_replace_only_what_they_name() -> None:
