@@ -24,6 +24,9 @@ BASELINES = ("hidden_pre", "hidden_post", "full_info")
 GATE_SUFFIX = "+gate"
 SCREEN_SUFFIX = "+screen"
 DRAW_MARK = "#"
+"""Between a condition and the draw of its training tasks."""
+FOLD_MARK = "-without-"
+"""Between a condition and the part of the test tasks that one of its networks has not seen."""
 LEARNED = ("mlp", "mlp_vote")
 Fold = Literal["train", "pilot", "calibration", "test"]
 GateKind = Literal["replace", "sample"]

@@ -17,6 +17,7 @@ from sim.report import contrasts, coverage, tables
 from sim.report.across import across
 from sim.report.figures import FIGURES, save_figure
 from sim.report.frames import Frames, make_frames
+from sim.report.learners import families_of, learners
 from sim.report.page import PageRun, render_page
 from sim.report.seats import seat_tables
 from sim.report.source import Curves, Run, Status, read_run, read_status
@@ -41,6 +42,7 @@ def report_tables(run: Run, frames: Frames) -> dict[str, pd.DataFrame]:
     evaluation = frames.evaluation()
     accuracy = tables.accuracy(evaluation)
     pairs = run.config.get("contrasts") or {}
+    taught = learners(run.cards, evaluation)
     return {
         "accuracy": accuracy,
         "paired": tables.paired(evaluation, str(run.config.get("reference", tables.REFERENCE))),
@@ -51,8 +53,9 @@ def report_tables(run: Run, frames: Frames) -> dict[str, pd.DataFrame]:
         "baselines": tables.position_baselines(evaluation),
         "positions": tables.positions(evaluation),
         "failures": tables.failures(frames),
-        "contrasts": contrasts.contrasts(evaluation, pairs),
+        "contrasts": contrasts.contrasts(evaluation, pairs, families_of(taught)),
         "draws": contrasts.draws(evaluation),
+        "learners": taught,
         "power": contrasts.power(evaluation, pairs),
         "efficiency": contrasts.efficiency(accuracy),
         **seat_tables(run),

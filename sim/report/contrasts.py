@@ -8,7 +8,9 @@ A condition held for several draws (`name#0`, `name#1`, …) enters a contrast a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from math import isfinite, nan
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +23,9 @@ from sim.studies.power import detectable_gap, tasks_needed, variance_components
 
 GAP = 0.05
 """The gap in task accuracy that the table of power is about."""
+NO_GAP = 0.03
+"""A paired difference in task accuracy whose 95% interval lies within ± this is reported as no gap (METHOD 8's
+question of held-out against all-task training)."""
 _KEY = ["task", "seed"]
 _MEANS = ("correct", "vote_accuracy", "rounds")
 
@@ -28,11 +33,15 @@ Pairs = Mapping[str, Sequence[str]]
 """Label -> (condition, the one it is compared with)."""
 
 
-def contrasts(frames: Frames, pairs: Pairs) -> pd.DataFrame:
+Row = dict[str, Any]
+
+
+def contrasts(frames: Frames, pairs: Pairs, families: Mapping[str, float] | None = None) -> pd.DataFrame:
     """One row per contrast: paired differences in task and vote accuracy, with p-values corrected by Holm over
     the table; and, where branches were compared, the change in J per intervention and normalised regret.
 
-    Final objectives are not compared: under other termination rules they mean something else (METHOD 11).
+    `families` says how many task families each learned condition was taught on. Final objectives are not
+    compared: under other termination rules they mean something else (METHOD 11).
     """
     rows = [
         found
@@ -40,35 +49,79 @@ def contrasts(frames: Frames, pairs: Pairs) -> pd.DataFrame:
         if (found := _contrast(frames, label, name, reference))
     ]
     adjusted = holm([row["p_value"] for row in rows])
+    notes = [_notes(row, rows, families or {}) for row in rows]
     return pd.DataFrame(
-        [row | {"p_holm": p, "note": row["note"]} for row, p in zip(rows, adjusted, strict=True)]
+        [row | {"p_holm": p, "note": note} for row, p, note in zip(rows, adjusted, notes, strict=True)]
     )
 
 
-def _contrast(frames: Frames, label: str, name: str, reference: str) -> dict[str, float | str | int]:
+def _contrast(frames: Frames, label: str, name: str, reference: str) -> Row:
     """One row; empty where either condition was not held."""
     mine, theirs = _over_draws(frames.episodes, name), _over_draws(frames.episodes, reference)
     pairs = _paired(mine, theirs)
     if not len(pairs):
         return {}
     change = pairs["correct_change"].to_numpy(dtype=float)
+    found = interval("difference", pairs, "correct_change")
     return {
         "contrast": label,
         "condition": name,
         "reference": reference,
         "n_tasks": pairs["task"].nunique(),
         "n_pairs": len(pairs),
+        "pairs_that_differ": int(np.count_nonzero(change)),
         "unpaired": len(mine) + len(theirs) - 2 * len(pairs),
         "task_accuracy": mean_over_tasks(pairs, "correct"),
         "reference_task_accuracy": mean_over_tasks(pairs, "correct_reference"),
-        **interval("difference", pairs, "correct_change"),
+        **found,
+        "no_gap": found["difference_low"] >= -NO_GAP and found["difference_high"] <= NO_GAP,
         "p_value": t_test(task_means(change, pairs["task"].to_numpy(dtype=str))),
         **interval("vote_accuracy_difference", pairs, "vote_accuracy_change"),
         "rounds_difference": mean_over_tasks(pairs, "rounds_change"),
+        "lengths_that_differ": int(np.count_nonzero(pairs["rounds_change"])),
         **_of_decisions(frames.decisions, name, ""),
         **_of_decisions(frames.decisions, reference, "reference_"),
         "note": note_on(pairs),
     }
+
+
+def _notes(row: Row, rows: Sequence[Row], families: Mapping[str, float]) -> str:
+    """What a reader must know of a contrast: few tasks, no pair that differs, what a gap is made of."""
+    notes = [str(row["note"]), _unchanged(row), _parts(row, rows, families)]
+    return "; ".join(note for note in notes if note)
+
+
+def _unchanged(row: Row) -> str:
+    """An interval of no width is no precision: it comes from pairs of which none differs."""
+    if row["pairs_that_differ"]:
+        return ""
+    return (
+        f"{row['contrast']}: the outcome is the same in all {row['n_pairs']} pairs (the number of rounds differs in "
+        f"{row['lengths_that_differ']}), so the interval has no width and says nothing"
+    )
+
+
+def _parts(row: Row, rows: Sequence[Row], families: Mapping[str, float]) -> str:
+    """Where two other contrasts lead from one end of a gap to the other: how large each of them is."""
+    if row["no_gap"]:
+        return ""
+    for first, second in permutations(rows, 2):
+        ends = (first["condition"], second["reference"]) == (row["condition"], row["reference"])
+        if ends and first["reference"] == second["condition"]:
+            return f"{_gap(row)} is not within ±{NO_GAP}: it is {_gap(first)} and {_gap(second)}" + _taught(
+                row, families
+            )
+    return ""
+
+
+def _gap(row: Row) -> str:
+    low, high = row["difference_low"], row["difference_high"]
+    return f"{row['contrast']} {row['difference']:+.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _taught(row: Row, families: Mapping[str, float]) -> str:
+    ends = [name for name in (row["condition"], row["reference"]) if name in families]
+    return "".join(f", {name} learned from {families[name]:g} task families" for name in ends)
 
 
 def _of_decisions(decisions: pd.DataFrame, name: str, prefix: str) -> dict[str, float]:

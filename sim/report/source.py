@@ -26,6 +26,7 @@ EVALUATION = "evaluate"
 CALIBRATION = "calibrate"
 """Stages whose names begin so hold the calibration folds; their scores let ties be randomised."""
 GATE_SUFFIX = "+gate"
+_CARD_PARTS = ("training", "train_tasks", "validation_tasks", "statistics", "validation", "curve")
 UNKNOWN = "unknown"
 
 
@@ -41,6 +42,9 @@ class Status:
 
 Curves: TypeAlias = Mapping[str, tuple[Mapping[str, float], ...]]
 """Learning curve of each trained controller by name, one entry per epoch."""
+
+Cards: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Model card of each trained network by the name of its folder."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,15 @@ class Run:
     votes: tuple[VoteRow, ...]
     tasks: Mapping[str, HiddenProfileTask]
     certificates: Mapping[str, Thresholds]
-    curves: Curves
+    cards: Cards
     config: Mapping[str, Any]
     provenance: Mapping[str, Any]
     calls: tuple[CallRow, ...] = ()
+
+    @property
+    def curves(self) -> Curves:
+        """The learning curves in the model cards."""
+        return {name: tuple(card["curve"]) for name, card in self.cards.items()}
 
 
 def read_run(directory: str | Path, name: str | None = None) -> Run:
@@ -92,7 +101,7 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
         votes=tuple(sorted(votes, key=lambda v: (v.task, v.seed, v.path))),
         tasks=_tasks(path / "tasks.json"),
         certificates=read_certificates(Path(config.get("from_run") or path) / "thresholds.json"),
-        curves=read_curves(path / "controller"),
+        cards=read_cards(path / "controller"),
         config=config,
         provenance=_object(path / PROVENANCE),
         calls=tuple(calls),
@@ -127,10 +136,16 @@ def read_certificates(path: Path) -> dict[str, Thresholds]:
     return found
 
 
-def read_curves(folder: Path) -> Curves:
-    """The learning curves in the model cards beside the weights; empty where nothing was trained."""
-    cards = {path.parent.name: _object(path) for path in sorted(folder.glob("*/*.json"))}
-    return {name: tuple(card["curve"]) for name, card in cards.items() if card.get("curve")}
+def read_cards(folder: Path) -> Cards:
+    """The model cards beside the weights; empty where nothing was trained. UserError where one lacks a part."""
+    cards = {path: _object(path) for path in sorted(folder.glob("*/*.json"))}
+    for path, card in cards.items():
+        for part in _CARD_PARTS:
+            if part not in card:
+                raise UserError(
+                    f"{path}: has no {part!r}, so it is no model card; train the controller again"
+                )
+    return {path.parent.name: card for path, card in cards.items()}
 
 
 def _tasks(path: Path) -> dict[str, HiddenProfileTask]:

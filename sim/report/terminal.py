@@ -179,10 +179,10 @@ def _print_contrasts(out: Console, folder: Path, name: str, *labels: str) -> Non
         table.add_row(
             *(escape(str(row[label])) for label in labels), *(text(row) for text in columns.values())
         )
-    notes = sorted(set(contrasts["note"].dropna()) - {""})
-    table.caption = escape("warning: " + "; ".join(notes)) if notes else None
     out.print()
     out.print(table)
+    for note in sorted(set(contrasts["note"].dropna()) - {""}):
+        out.print(escape(f"warning: {note}"), highlight=False)
 
 
 def _print_draws(out: Console, draws: pd.DataFrame) -> None:

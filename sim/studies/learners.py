@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from controllers.card import Training
-from sim.config import DRAW_MARK, LEARNED, Learner, StudyConfig
+from sim.config import DRAW_MARK, FOLD_MARK, LEARNED, Learner, StudyConfig
 from sim.errors import UserError
 from sim.randomness import keys, text_keys
 from sim.studies.study import Tasks
@@ -109,7 +109,7 @@ def _parts(
         for number, part in enumerate(cut_folds(test, count, seed)):
             hidden = {task.id for task in part}
             rest = tuple(task for task in test if task.id not in hidden)
-            yield f"{name}-without-{number}", _union([drawn, rest]), part
+            yield f"{name}{FOLD_MARK}{number}", _union([drawn, rest]), part
 
 
 def _drawn(pool: Tasks, families: int | None, seed: int, draw: int, name: str) -> Tasks:

@@ -2,6 +2,14 @@
 
 const METRICS = ["task_accuracy", "vote_accuracy", "integration_gain", "gap_to_full", "rounds", "mean_regret",
   "mean_normalised_regret", "acceptance_rate", "accuracy_per_1k_committed_tokens"];
+const ACROSS = {
+  by_model: "Accuracy by model and condition",
+  benchmarks: "Means over models, and models at or above full information",
+  changes: "Every run against the first",
+  all_contrasts: "Contrasts of every run",
+  all_draws: "Draws of the training tasks, every run",
+  all_efficiency: "What accuracy cost, every run",
+};
 const compareState = { metric: "task_accuracy", sides: null, outcome: "differ" };
 
 function compareView({ data }) {
@@ -38,7 +46,8 @@ function metricSection(data, draw) {
       draw();
     }),
     dataTable({ columns, rows }),
-    foldedTable("Summary over runs", data.comparison.summary));
+    foldedTable("Summary over runs", data.comparison.summary),
+    Object.entries(ACROSS).map(([name, title]) => foldedTable(title, data.comparison[name])));
 }
 
 /** A condition's value of the chosen metric in one run, with its interval where it has one. */

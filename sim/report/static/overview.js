@@ -9,10 +9,12 @@ function overviewView({ data, run, runIndex }) {
     run.state === "failed" && failureNote(run),
     factsOf(run),
     accuracySection(run, runIndex),
+    contrastSection(tables),
     gateSection(tables),
     coverageSection(tables),
     regretSection(tables),
     learningSection(run),
+    learnerSection(tables),
     costSection(tables),
     baselineSection(tables),
     failureSection(tables),
@@ -73,6 +75,15 @@ function axisRow() {
 function changeText(row) {
   if (!row) return "";
   return `${signed(row.difference, 2)} [${num(row.difference_low, 2)}, ${num(row.difference_high, 2)}]`;
+}
+
+function contrastSection(tables) {
+  if (!tables.contrasts.rows.length) return null;
+  return section("Contrasts",
+    "The comparisons this study was made for: task accuracy of a condition minus that of another, paired by task and "
+      + "seed, p-values corrected for their number.",
+    dataTable(tables.contrasts),
+    foldedTable("How many tasks and seeds it takes", tables.power));
 }
 
 function gateSection(tables) {
@@ -154,6 +165,15 @@ function learningSection(run) {
   if (!series.length) return null;
   return section("Learning curve", "Loss of the trained controllers by epoch.", legend(series.map((one) => one.name)),
     lineChart(series, { width: chartWidth(900), height: 240, label: "Loss by epoch", axis: "epoch" }));
+}
+
+function learnerSection(tables) {
+  if (!tables.learners.rows.length) return null;
+  return section("What was learned from what",
+    "Means over the networks of a condition. Validation regret is one-step, on task families held out of training.",
+    dataTable(tables.learners),
+    tables.draws.rows.length ? el("p", {}, "Over draws of the training tasks:") : null,
+    tables.draws.rows.length ? dataTable(tables.draws) : null);
 }
 
 function costSection(tables) {

@@ -23,6 +23,11 @@ const MEANING = {
   accuracy_per_1k_committed_tokens: "task accuracy per 1,000 tokens of the discussion itself",
   p_holm: "p-value corrected for the number of conditions (Holm)",
   unpaired: "discussions without a partner in the reference condition",
+  pairs_that_differ: "pairs in which one of the two decides rightly and the other does not",
+  lengths_that_differ: "pairs of different numbers of rounds",
+  no_gap: "whether the interval lies within ±0.03",
+  test_tasks_seen: "tasks of the evaluation that a network was trained on",
+  families: "task families trained on, those for early stopping among them",
   vacuous: "share of decisions whose bound is no smaller than the spread of the branches: it says nothing there",
   expected: "what the rank promises exactly: k/(n+1)",
   coverage_tied: "coverage with ties broken at random, as the two-sided test needs it",
@@ -31,8 +36,8 @@ const MEANING = {
   inside: "whether the count lies within the exact 99.9% band",
   no_refusal: "test families in which no proposal exceeded its threshold",
 };
-const WHOLE = /^(n|n_.*|round|rounds|rounds_gate|messages|words|.*_words|k|covered|failed|malformed|unpaired|seed|seat|certified_rounds|calibration_families|no_refusal|runs|branches_evaluated|.*tokens)$/;
-const SIGNED = /^(difference.*|integration_gain|gap_to_full)$/;
+const WHOLE = /^(n|n_.*|pairs_that_differ|lengths_that_differ|families|decisions|branches|networks|draws|round|rounds|rounds_gate|messages|words|.*_words|k|covered|failed|malformed|unpaired|seed|seat|certified_rounds|calibration_families|no_refusal|runs|branches_evaluated|.*tokens)$/;
+const SIGNED = /^(difference.*|change|.*_difference|integration_gain|gap_to_full)$/;
 
 function cellText(column, value) {
   if (value === true) return "yes";

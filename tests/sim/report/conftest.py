@@ -93,6 +93,29 @@ class RunWriter:
         }  # fmt: skip
         self.rows.append(VoteRow(**(content | changes)))
 
+    def card(
+        self, folder: str, train: Sequence[str], validation: Sequence[str], regret: float = 0.02
+    ) -> None:
+        """The model card of a network taught on some tasks, each a family of two decisions."""
+        taught = len(train) + len(validation)
+        content = {
+            "training": {"target": "delta_centred", "horizon": "one_step", "groups": ["belief", "cost"]},
+            "train_tasks": list(train),
+            "validation_tasks": list(validation),
+            "statistics": {"families": taught, "decisions": 2 * taught, "branches": 8 * taught},
+            "validation": {
+                "families": len(validation), "best_epoch": 2, "regret": regret, "uniform_regret": 0.1,
+                "constant_regret": None,
+            },
+            "curve": [
+                {"epoch": 1, "train_loss": 0.2, "validation_loss": 0.3, "validation_regret": 0.1},
+                {"epoch": 2, "train_loss": 0.1, "validation_loss": 0.2, "validation_regret": regret},
+            ],
+        }  # fmt: skip
+        path = self.directory / "controller" / folder / "mlp.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(content))
+
     def write(
         self,
         *,

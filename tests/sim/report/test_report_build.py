@@ -69,13 +69,17 @@ def test_a_torn_last_line_changes_nothing(worked_example: Any) -> None:
 
 
 def test_learning_curve_is_drawn_from_the_model_card(worked_example: Any) -> None:
+    worked_example.card("mlp", ["x", "y"], ["z"])
+    directory = worked_example.write()
+    assert "learning_curve" in build_report(directory).figures
+
+
+def test_what_is_no_model_card_is_refused(worked_example: Any) -> None:
     directory = worked_example.write()
     (directory / "controller" / "mlp").mkdir(parents=True)
-    (directory / "controller" / "mlp" / "mlp.json").write_text(
-        '{"curve": [{"epoch": 1, "train_loss": 0.2, "validation_loss": 0.3, "validation_regret": 0.1},'
-        ' {"epoch": 2, "train_loss": 0.1, "validation_loss": 0.2, "validation_regret": 0.05}]}'
-    )
-    assert "learning_curve" in build_report(directory).figures
+    (directory / "controller" / "mlp" / "mlp.json").write_text('{"curve": []}')
+    with pytest.raises(UserError, match=r"mlp\.json: has no 'training', so it is no model card"):
+        build_report(directory)
 
 
 def test_an_empty_run_gives_an_empty_report(run_writer: Callable[[str], Any]) -> None:

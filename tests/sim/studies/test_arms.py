@@ -77,7 +77,7 @@ def test_a_transferred_controller_is_the_other_arms(study: Path) -> None:
         ["easy", "mlp_from_five_minus_own"],
         ["five", "mlp_from_easy_minus_own"],
     ]
-    assert (contrasts["note"] == "only 8 tasks").all()
+    assert contrasts["note"].str.startswith("only 8 tasks").all()
 
 
 def test_every_table_is_made_again_from_records_alone(study: Path) -> None:
