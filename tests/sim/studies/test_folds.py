@@ -21,7 +21,14 @@ from sim.studies.calibration import calibration_work
 from sim.studies.conditions import controlled
 from sim.studies.stages import read_thresholds
 from sim.studies.verbs import run_stages
-from sim.tasks import HiddenProfileTask, check_disjoint, generate_method, generate_travel, write_tasks
+from sim.tasks import (
+    HiddenProfileTask,
+    check_disjoint,
+    generate_method,
+    generate_travel,
+    split_by_family,
+    write_tasks,
+)
 
 Config = Callable[..., dict[str, Any]]
 Tasks = tuple[HiddenProfileTask, ...]
@@ -85,8 +92,6 @@ def _with_one_leak(
     tasks: Sequence[HiddenProfileTask], shares: Mapping[str, float | int], seed: int
 ) -> dict[str, Tasks]:
     """Mutant: right but for a single task, which moves to the next fold."""
-    from sim.tasks import split_by_family
-
     parts = split_by_family(tasks, shares, seed)
     first, second = list(parts)[:2]
     largest = max(parts[first], key=lambda task: sum(t.family == task.family for t in tasks))
@@ -107,6 +112,22 @@ def test_a_split_that_divides_a_family_is_caught(
     assert divided(tasks, parsed)
     with pytest.raises(UserError, match="keep a family in one split"):
         check_disjoint(study.make_folds(tasks, parsed))
+
+
+def test_a_leak_between_calibration_and_test_is_refused_by_the_study_itself(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leaking(
+        tasks: Sequence[HiddenProfileTask], shares: Mapping[str, float | int], seed: int
+    ) -> dict[str, Tasks]:
+        parts = split_by_family(tasks, shares, seed)
+        return {**parts, "test": (*parts["test"], parts["calibration"][0])}
+
+    monkeypatch.setattr(study, "split_by_family", leaking)
+    data = config(tmp_path, "task.count=30", "split.train=0", "split.pilot=9", "split.calibration=9",
+                  "split.test=9", "conditions=[rules]", "certified=[rules]")  # fmt: skip
+    with pytest.raises(UserError, match=r"rules: 1 test units were in fold 'certification'"):
+        run_stages(data, {}, ("calibrate", "evaluate"))
 
 
 def test_calibration_holds_one_discussion_per_family_and_evaluation_all_of_them(
