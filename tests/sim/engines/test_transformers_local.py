@@ -143,6 +143,21 @@ def test_a_request_that_cannot_be_answered_spares_the_others_of_its_batch(
         assert "model.context is 4096 tokens" in str(error)
 
 
+def test_what_a_batch_shares_is_computed_once_and_counts_as_cached_for_the_others(
+    random_model: Callable[[str, str], ModelConfig],
+) -> None:
+    asked = [
+        ChooseRequest((QUESTION[0], Turn("user", text)), ("A", "B"), "t") for text in ("One?", "Two?", "Six?")
+    ]
+    replies = _together(random_model("LlamaConfig", "native"), *asked)
+    prompt = replies[0].usage.prompt_tokens
+    assert [reply.usage.prompt_tokens for reply in replies] == [prompt] * 3
+    first, *others = [reply.usage.cached_tokens for reply in replies]
+    assert first == 0
+    assert len(set(others)) == 1
+    assert prompt - 40 < others[0] < prompt  # all but the question itself and the template's last words
+
+
 @pytest.fixture(scope="module")
 def smollm2() -> ModelConfig:
     """The real small model, where its package is installed."""
