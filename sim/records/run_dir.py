@@ -12,6 +12,7 @@ import os
 import platform
 import secrets
 import socket
+import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -171,8 +172,9 @@ def record_end(directory: Path, verb: str, error: BaseException) -> None:
 
 
 def provenance(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """What made a result: code version, packages, machine, and what the study adds."""
+    """What made a result: command line, code version, packages, machine, and what the study adds."""
     return {
+        "command": sys.argv[1:],
         **code_version(),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",

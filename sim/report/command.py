@@ -13,16 +13,20 @@ from pathlib import Path
 
 from sim.errors import UserError
 from sim.records.run_dir import CONFIG, STATUS
+from sim.records.sweep_dir import WAITING
 from sim.report.build import arm_directories, build_report, compare, report_arms
-from sim.report.terminal import list_runs, print_comparison, print_report, print_runs
+from sim.report.listing import list_runs
+from sim.report.terminal import print_comparison, print_report, print_runs
 
+RUNS = Path("runs")
 _HELP = """\
 examples:
+  report.py                               every run below runs/ with its state and settings; nothing is written
   report.py runs/quickstart-3f2a...       tables, figures and report.html into that run
   report.py runs/ablation-...             a study of several arms: tables across them
   report.py runs/a-... runs/b-...         the two side by side, into runs/comparison
   report.py runs --output sweep-report    every run below runs/, failed ones with their traceback
-  report.py --list runs                   every run below runs/ with its state; nothing is written
+  report.py --list runs/sweep-...         the cells of a sweep, waiting ones too; nothing is written
 """
 
 
@@ -34,12 +38,17 @@ def report_command(arguments: Sequence[str]) -> int:
         epilog=_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("runs", nargs="+", type=Path, help="run directories, or a folder of runs")
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        type=Path,
+        help=f"run directories, or a folder of runs; none: list those below {RUNS}/",
+    )
     parser.add_argument("--output", type=Path, help="where a comparison goes (default: comparison/)")
     parser.add_argument("--list", action="store_true", help="list the runs with their state and stop")
     chosen = parser.parse_args(arguments)
     try:
-        _report(chosen.runs, chosen.output, chosen.list)
+        _report(chosen.runs or [RUNS], chosen.output, chosen.list or not chosen.runs)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -79,4 +88,5 @@ def _is_run(path: Path) -> bool:
 
 def _below(folder: Path) -> list[Path]:
     """The runs below a folder; of a study of several arms the arms, not the study."""
-    return [listing.directory for listing in list_runs(folder) if not arm_directories(listing.directory)]
+    runs = [listing.directory for listing in list_runs(folder) if listing.status.state != WAITING]
+    return [run for run in runs if not arm_directories(run)]

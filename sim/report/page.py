@@ -89,12 +89,11 @@ def _cell(value: Any) -> Any:
 
 def _run_index(page_run: PageRun, chunks: Chunks) -> dict[str, Any]:
     run = page_run.run
-    failed = run.status.state == "failed"
+    unfinished = run.status.unfinished
     return {
         "name": run.name,
-        "state": run.status.state if failed else "",
-        "error": run.status.error if failed else "",
-        "traceback": run.status.traceback if failed else "",
+        "unfinished": unfinished,
+        "traceback": run.status.traceback if unfinished else "",
         "settings": page_run.settings,
         "provenance": run.provenance,
         "curves": run.curves,

@@ -7,6 +7,7 @@ tables. Nothing is computed.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,18 @@ from typing import Any, TypeAlias
 from conformal import Thresholds
 from sim.errors import UserError, shown
 from sim.records.rows import BranchRow, CallRow, DecisionRow, EpisodeRow, VoteRow
-from sim.records.run_dir import CONFIG, PROVENANCE, STATUS, read_config
+from sim.records.run_dir import (
+    CONFIG,
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    PROVENANCE,
+    RUNNING,
+    STATUS,
+    UNKNOWN,
+    read_config,
+    state_of,
+)
 from sim.records.store import episode_key, finished_decisions, iter_rows, read_rows
 from sim.tasks.files import load_tasks
 from sim.tasks.task import HiddenProfileTask
@@ -27,17 +39,26 @@ CALIBRATION = "calibrate"
 """Stages whose names begin so hold the calibration folds; their scores let ties be randomised."""
 GATE_SUFFIX = "+gate"
 _CARD_PARTS = ("training", "train_tasks", "validation_tasks", "statistics", "validation", "curve")
-UNKNOWN = "unknown"
+_SAID = {RUNNING: "still running", INTERRUPTED: "interrupted"}
 
 
 @dataclass(frozen=True)
 class Status:
-    """What status.json says: `running`, `finished` or `failed`, with the error and its traceback."""
+    """What status.json says: `running`, `finished`, `failed` or `interrupted`, with the error and its traceback."""
 
     state: str = UNKNOWN
     verb: str = ""
     error: str = ""
     traceback: str = ""
+
+    @property
+    def unfinished(self) -> str:
+        """What to say of a run that has not come to its end; empty for any other."""
+        if self.state == FAILED:
+            return f"This run failed: {self.error}"
+        if self.state in (RUNNING, INTERRUPTED):
+            return f"This run is {_SAID[self.state]}: the numbers are of what was recorded so far."
+        return ""
 
 
 Curves: TypeAlias = Mapping[str, tuple[Mapping[str, float], ...]]
@@ -109,10 +130,15 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
 
 
 def read_status(directory: Path) -> Status:
-    """status.json of a run directory; `unknown` where there is none."""
+    """status.json of a run directory; `unknown` where there is none.
+
+    A run that was killed without a last word is `interrupted`; one that this very process reports, at its end, is
+    `finished`.
+    """
     content = _object(directory / STATUS)
+    state = state_of(content)
     return Status(
-        state=str(content.get("state", UNKNOWN)),
+        state=FINISHED if state == RUNNING and content.get("pid") == os.getpid() else state,
         verb=str(content.get("verb", "")),
         error=str(content.get("error", "")),
         traceback=str(content.get("traceback", "")),

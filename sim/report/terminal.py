@@ -6,7 +6,6 @@ Prints what the tables say; computes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,41 +15,25 @@ from rich.markup import escape
 from rich.table import Table
 
 from sim.errors import UserError
-from sim.records.run_dir import CONFIG, STATUS
-from sim.report.source import Status, read_status
+from sim.report.listing import list_runs
+from sim.report.source import read_status
 
 _WIDE = 100
-_STATE_STYLES = {"finished": "green", "running": "yellow", "failed": "red"}
-
-
-@dataclass(frozen=True)
-class RunListing:
-    """A run directory below some root: where it is, its state, and how many discussions it has finished."""
-
-    directory: Path
-    status: Status
-    episodes: int
-
-
-def list_runs(root: str | Path) -> list[RunListing]:
-    """The run directories below a folder (or the folder itself, if it is one), sorted by path."""
-    top = Path(root)
-    if not top.is_dir():
-        raise UserError(f"{top}: is not a directory; give a folder of runs, such as runs/")
-    found = {path.parent for name in (CONFIG, STATUS) for path in top.rglob(name)}
-    return [RunListing(path, read_status(path), _count_episodes(path)) for path in sorted(found)]
+_STATE_STYLES = {"finished": "green", "running": "yellow", "failed": "red", "interrupted": "yellow"}
 
 
 def print_runs(root: str | Path, console: Console | None = None) -> None:
-    """The runs below a folder with their state; the last line of the error of those that failed."""
+    """The runs below a folder with their state and settings; the last line of the error of those that failed."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("run", "state", "stage", "discussions", "error"):
+    for name in ("run", "state", "stage", "discussions", "settings", "error"):
         table.add_column(name, justify="right" if name == "discussions" else "left", overflow="fold")
     for listing in list_runs(root):
         status, style = listing.status, _STATE_STYLES.get(listing.status.state, "dim")
-        name = escape(str(listing.directory.relative_to(root)))
+        name = escape(str(listing.directory.absolute().relative_to(Path(root).absolute())))
         state = f"[{style}]{escape(status.state)}[/]"
-        table.add_row(name, state, escape(status.verb), f"{listing.episodes:,}", escape(status.error))
+        settings = escape(" ".join(listing.settings))
+        episodes = f"{listing.episodes:,}"
+        table.add_row(name, state, escape(status.verb), episodes, settings, escape(status.error))
     _out(console).print(table if table.row_count else "no runs there")
 
 
@@ -99,6 +82,10 @@ def print_report(run_dir: str | Path, console: Console | None = None) -> None:
     """
     directory = Path(run_dir)
     out = _out(console)
+    if unfinished := read_status(directory).unfinished:
+        out.print(
+            f"[red]{escape(unfinished)}[/] Continue it with resume={escape(str(directory))}", soft_wrap=True
+        )
     accuracy, paired, coverage, certificates = (
         _read(directory, name) for name in ("accuracy", "paired", "coverage", "certificates")
     )
@@ -255,14 +242,6 @@ def _span(row: dict[Any, Any], name: str) -> str:
 
 def _number(value: float, digits: int = 3) -> str:
     return "–" if pd.isna(value) else f"{value:.{digits}f}"
-
-
-def _count_episodes(directory: Path) -> int:
-    path = directory / "episodes.jsonl"
-    if not path.exists():
-        return 0
-    with path.open("rb") as lines:
-        return sum(line.endswith(b"\n") for line in lines)
 
 
 def _read(directory: Path, name: str, as_text: bool = False) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from pathlib import Path
 from sim.config import LoggerConfig
 from sim.errors import UserError
 from sim.records.run_dir import CONFIG, FINISHED
-from sim.report.terminal import list_runs
+from sim.report.listing import list_runs
 from sim.report.tracking import track
 
 _HELP = """\

@@ -21,7 +21,17 @@ from rich.text import Text
 
 class _Rate(ProgressColumn):
     def render(self, task: ProgressTask) -> Text:
-        return Text(f"{task.finished_speed or task.speed or 0:.0f}/s")
+        elapsed = task.finished_time or task.elapsed
+        whole = task.completed / elapsed if elapsed else 0.0
+        return Text(rate_text(task.finished_speed or task.speed or whole))
+
+
+def rate_text(rate: float) -> str:
+    """A rate (items a second) as it is shown: a minute where items take longer; empty before the first."""
+    if rate <= 0:
+        return ""
+    unit, value = ("/s", rate) if rate >= 1 else ("/min", 60 * rate)
+    return f"{value:,.0f}{unit}" if value >= 10 else f"{value:.1f}{unit}"
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import msgspec
 from sim.config import identity_hash
 from sim.errors import UserError
 from sim.records.run_dir import FINISHED
+from sim.records.sweep_dir import Outcome, outcomes
 from sim.studies.progress import Reporter
-from sim.sweeps.plan import Cell, Outcome, cell_directory, outcomes, write_sweep
+from sim.sweeps.plan import Cell, cell_directory, write_sweep
 
 LAUNCHER = "hydra/launcher"
 

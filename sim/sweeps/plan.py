@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,10 @@ import msgspec
 
 from sim.errors import UserError
 from sim.records.code_version import code_version, copy_code
-from sim.records.run_dir import CONFIG, FAILED, FINISHED, read_status, state_of, write_config
+from sim.records.run_dir import CONFIG, write_config
+from sim.records.sweep_dir import SWEEP, Sweep
 
-SWEEP, CELLS, CODE, LOGS = "sweep.json", "cells", "code", "logs"
-WAITING = "waiting"
+CELLS, CODE, LOGS = "cells", "code", "logs"
 
 
 class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,32 +38,6 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the command line set, key -> value; compared with a resumed run's configuration."""
     directory: str
     """Its run directory: absolute, made by the first job that starts."""
-
-
-class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was launched."""
-
-    command: tuple[str, ...]
-    launcher: str
-    code: dict[str, Any]
-    cells: tuple[tuple[str, tuple[str, ...]], ...]
-    """Run directory and overrides of each cell, in order."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a cell stands: `waiting`, or what its status.json says. `overrides` are those not all cells share."""
-
-    number: int
-    overrides: tuple[str, ...]
-    directory: Path
-    state: str
-    error: str
-
-    @property
-    def over(self) -> bool:
-        """Whether its job is done, well or not."""
-        return self.state in (FINISHED, FAILED)
 
 
 def cell_directory(sweep: Path, number: int, config: Mapping[str, Any], identity: str) -> Path:
@@ -98,14 +71,6 @@ def write_sweep(directory: Path, command: Sequence[str], launcher: str, cells: S
     return files
 
 
-def read_sweep(directory: Path) -> Sweep:
-    """What was launched in a directory; UserError where it is no sweep."""
-    try:
-        return msgspec.json.decode((directory / SWEEP).read_bytes(), type=Sweep)
-    except (OSError, msgspec.DecodeError) as error:
-        raise UserError(f"{directory / SWEEP}: {error}; give the directory of a sweep") from error
-
-
 def read_cell(path: Path) -> Cell:
     """One cell; UserError where the file is no cell."""
     try:
@@ -124,16 +89,3 @@ def claim_cell(cell: Cell) -> Path:
     if not (directory / CONFIG).exists():
         write_config(directory, cell.config)
     return directory
-
-
-def outcomes(directory: Path) -> list[Outcome]:
-    """How every cell stands, by its status.json alone."""
-    cells = read_sweep(directory).cells
-    shared = set.intersection(*(set(overrides) for _, overrides in cells))
-    found = []
-    for number, (place, overrides) in enumerate(cells):
-        status = read_status(Path(place))
-        state = state_of(status) if "verb" in status else WAITING
-        own = tuple(override for override in overrides if override not in shared)
-        found.append(Outcome(number, own, Path(place), state, str(status.get("error", ""))))
-    return found

@@ -20,8 +20,9 @@ from typing import Any
 import msgspec
 
 from sim.errors import UserError
+from sim.records.sweep_dir import outcomes
 from sim.sweeps.local import cell_command, cell_environment
-from sim.sweeps.plan import LOGS, outcomes
+from sim.sweeps.plan import LOGS
 
 _LOOK_S = (0.5, 30.0)
 _LOOKS_FAILED = 20

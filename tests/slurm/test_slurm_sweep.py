@@ -16,7 +16,7 @@ import pytest
 from sim.records.code_version import copy_code
 from sim.records.rows import EpisodeRow
 from sim.records.store import FILES, read_rows
-from sim.sweeps.plan import Outcome, outcomes
+from sim.records.sweep_dir import Outcome, outcomes
 
 pytestmark = pytest.mark.slurm
 

@@ -6,7 +6,7 @@ function overviewView({ data, run, runIndex }) {
   const tables = run.tables;
   return el("div.overview", {},
     el("h1", {}, run.name),
-    run.state === "failed" && failureNote(run),
+    run.unfinished && unfinishedNote(run),
     factsOf(run),
     accuracySection(run, runIndex),
     contrastSection(tables),
@@ -21,9 +21,9 @@ function overviewView({ data, run, runIndex }) {
     provenanceSection(run, data));
 }
 
-function failureNote(run) {
+function unfinishedNote(run) {
   return el("div.failure", { role: "alert" },
-    el("strong", {}, `This run failed: ${run.error}`), el("pre", {}, run.traceback));
+    el("strong", {}, run.unfinished), run.traceback && el("pre", {}, run.traceback));
 }
 
 function factsOf(run) {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ from conformal import acceptance_thresholds, certify
 from sim.errors import UserError
 from sim.report.build import build_report, compare, differing_settings, run_names
 from sim.report.command import report_command
+from sim.report.listing import list_runs
 from sim.report.source import read_certificates, read_run
-from sim.report.terminal import list_runs, print_report, print_runs
+from sim.report.terminal import print_report, print_runs
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
@@ -52,8 +55,9 @@ def test_equal_records_give_equal_files(worked_example: Any, tmp_path: Path) -> 
     assert files_of(build_report(first).directory) == files_of(second)
 
 
-def test_status_and_clock_do_not_enter_the_page(worked_example: Any) -> None:
-    running = files_of(build_report(worked_example.write(status={"state": "running"})).directory)
+def test_a_run_that_reports_itself_at_its_end_has_the_page_of_a_finished_one(worked_example: Any) -> None:
+    status = {"state": "running", "pid": os.getpid(), "host": socket.gethostname()}
+    running = files_of(build_report(worked_example.write(status=status)).directory)
     finished = files_of(build_report(worked_example.write(status={"state": "finished"})).directory)
     assert running == finished
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from sim.config import LoggerConfig
 from sim.errors import UserError
 from sim.launch import composed
 from sim.records.run_dir import read_status
+from sim.records.sweep_dir import Sweep
 from sim.report.track_command import track_command
 from sim.report.tracking import after_run, described, public, run_id, track
 from sim.studies.verbs import run_stages
@@ -169,7 +171,8 @@ def test_every_cell_of_a_sweep_is_a_run_of_its_group(finished: Path, tmp_path: P
     sweep = tmp_path / "sweep-1"
     for name in ("a-000", "a-001"):
         shutil.copytree(finished, sweep / name)
-    (sweep / "sweep.json").write_text("{}")
+    cells = tuple((str(sweep / name), ()) for name in ("a-000", "a-001"))
+    (sweep / "sweep.json").write_bytes(msgspec.json.encode(Sweep(("pipeline.py", "-m"), "serial", {}, cells)))
     assert track_command([str(sweep), "--project", "mine"]) == 0
     runs = [Sent(sweep / name).run for name in ("a-000", "a-001")]
     assert [run.run_group for run in runs] == ["sweep-1", "sweep-1"]

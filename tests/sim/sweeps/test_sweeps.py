@@ -20,9 +20,10 @@ from sim.errors import UserError
 from sim.launch import CONF
 from sim.records import run_dir
 from sim.records.code_version import ROOT, code_version, copy_code
+from sim.records.sweep_dir import outcomes, read_sweep
 from sim.sweeps.cell import run_cell
 from sim.sweeps.local import cell_environment, run_here
-from sim.sweeps.plan import Cell, cell_directory, outcomes, read_cell, read_sweep, write_sweep
+from sim.sweeps.plan import Cell, cell_directory, read_cell, write_sweep
 from sim.sweeps.slurm import outside_jobs, queued
 from sim.tasks import generate_travel, write_tasks
 
