@@ -11,14 +11,12 @@ import msgspec
 import pandas as pd
 import pytest
 
-from sim.captain.study import run_captain
 from sim.engines.protocol import ChatRequest, ChooseRequest
 from sim.engines.scripted import SCRIPTED, ScriptedEngine
 from sim.launch import CONF, composed
-from sim.records.captain_rows import CaptainEpisodeRow
 from sim.records.rows import EpisodeRow
 from sim.records.run_dir import read_config, read_status
-from sim.records.store import iter_rows, read_rows
+from sim.records.store import read_rows
 from sim.report.build import arm_directories
 from sim.studies.verbs import run_stages
 from sim.tasks import generate_travel, write_tasks
@@ -26,7 +24,8 @@ from sim.tasks import generate_travel, write_tasks
 STAGES = ("explore", "train", "calibrate", "evaluate", "report")
 FILES = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 STUDIES = [name for name in FILES if not name.startswith("captain_")]
-"""What scripts/pipeline.py runs; scripts/captain.py runs the others."""
+"""What scripts/pipeline.py runs; tests/sim/captain/test_captain_study.py runs those of scripts/captain.py."""
+MOST_ARMS = 6
 SMALLEST = ("size=smallest", "progress=false")
 
 
@@ -58,9 +57,10 @@ def weights(request: ChooseRequest) -> tuple[float, ...]:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scripted engine in the place of every model."""
-    found = msgspec.structs.replace(SCRIPTED, structured=False, alternation=False)
-    for caller in ("sim.studies.language", "sim.captain.study"):
-        monkeypatch.setattr(f"{caller}.make_engine", lambda *_: ScriptedEngine(message, weights, found))
+    found = msgspec.structs.replace(SCRIPTED, alternation=False)
+    monkeypatch.setattr(
+        "sim.studies.language.make_engine", lambda *_: ScriptedEngine(message, weights, found)
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -107,21 +107,16 @@ def check(directory: Path) -> None:
 @pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.usefixtures("scripted")
 def test_every_experiment_runs(name: str, configure: Configure) -> None:
-    check(run_stages(configure(name), {}, STAGES))
+    """Of a study of many arms, which differ in a model alone, two are held here and all in the slow suite."""
+    data = configure(name)
+    few = dict(list(data["arms"].items())[:2])
+    check(run_stages(data if len(data["arms"]) <= MOST_ARMS else data | {"arms": few}, {}, STAGES))
 
 
-@pytest.mark.parametrize("name", sorted(set(FILES) - set(STUDIES)))
+@pytest.mark.slow
 @pytest.mark.usefixtures("scripted")
-def test_every_experiment_of_the_captain_runs(name: str, tmp_path: Path) -> None:
-    few = (
-        "problems.count=1",
-        "captain.executor=unsafe_subprocess",
-        "captain.rounds=1",
-        "captain.talk_rounds=2",
-        "progress=false",
-    )
-    data = composed(f"experiment={name}", *few, f"output={tmp_path / 'runs'}", config_name="captain")
-    directory = run_captain(data, {})
-    assert read_status(directory)["state"] == "finished"
-    held = {row.episode.condition for row in iter_rows(directory, CaptainEpisodeRow)}
-    assert held == set(data["conditions"])
+def test_every_arm_of_the_large_studies_runs(configure: Configure) -> None:
+    large = [data for name in STUDIES if len((data := configure(name))["arms"]) > MOST_ARMS]
+    assert large
+    for data in large:
+        check(run_stages(data, {}, STAGES))
