@@ -102,14 +102,17 @@ def _unchanged(row: Row) -> str:
 
 
 def _parts(row: Row, rows: Sequence[Row], families: Mapping[str, float]) -> str:
-    """Where two other contrasts lead from one end of a gap to the other: how large each of them is."""
-    if row["no_gap"]:
+    """A gap between two learned conditions, where two other contrasts lead from one end to the other: how large
+    each of them is, and what the ends were taught on."""
+    ends = (row["condition"], row["reference"])
+    if row["no_gap"] or not families.keys() >= set(ends):
         return ""
     for first, second in permutations(rows, 2):
-        ends = (first["condition"], second["reference"]) == (row["condition"], row["reference"])
-        if ends and first["reference"] == second["condition"]:
-            return f"{_gap(row)} is not within ±{NO_GAP}: it is {_gap(first)} and {_gap(second)}" + _taught(
-                row, families
+        if (first["condition"], second["reference"]) == ends and first["reference"] == second["condition"]:
+            taught = (f"{name} learned from {families[name]:g} task families" for name in ends)
+            return (
+                f"{_gap(row)} is not within ±{NO_GAP}: it is {_gap(first)} and {_gap(second)}, "
+                + ", ".join(taught)
             )
     return ""
 
@@ -117,11 +120,6 @@ def _parts(row: Row, rows: Sequence[Row], families: Mapping[str, float]) -> str:
 def _gap(row: Row) -> str:
     low, high = row["difference_low"], row["difference_high"]
     return f"{row['contrast']} {row['difference']:+.3f} [{low:.3f}, {high:.3f}]"
-
-
-def _taught(row: Row, families: Mapping[str, float]) -> str:
-    ends = [name for name in (row["condition"], row["reference"]) if name in families]
-    return "".join(f", {name} learned from {families[name]:g} task families" for name in ends)
 
 
 def _of_decisions(decisions: pd.DataFrame, name: str, prefix: str) -> dict[str, float]:
