@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from controllers.card import Training, parse_training
-from sim.discussion.ending import Stop
+from sim.discussion.ending import DecisionRule, Each, Horizon, Stop
 from sim.discussion.objective import Objective
 from sim.discussion.seating import Rotation
 from sim.errors import UserError, shown
@@ -75,7 +75,7 @@ class CognitiveWorldConfig(
 ):
     """Synthetic agents; `novelty` is measured on the clues' texts, or drawn where tasks have none."""
 
-    horizon: int | None = None
+    horizon: Horizon = None
     batch: int = 2048
     novelty: Literal["measured", "drawn"] = "measured"
     cognition: Cognition = Cognition()
@@ -91,7 +91,7 @@ class LanguageWorldConfig(
 ):
     """Language-model agents; `in_flight` discussions run at the same time."""
 
-    horizon: int | None = None
+    horizon: Horizon = None
     in_flight: int = 8
     settings: LanguageSettings = LanguageSettings()
 
@@ -304,6 +304,8 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     screened: tuple[str, ...] = ()
     screening: ScreeningConfig = ScreeningConfig()
     seats: SeatsConfig = SeatsConfig()
+    decision: DecisionRule = "plurality"
+    """How final votes become the group's decision."""
     variants: dict[str, Variant] = msgspec.field(default_factory=dict)
     contrasts: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     """Paired comparisons to tabulate: label -> (condition, the one it is compared with)."""
@@ -422,9 +424,10 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def _check_horizon(horizon: int | None) -> None:
-    if horizon is not None and horizon < 1:
-        raise UserError(f"world.horizon is {horizon}; give at least 1, or null for 8 (2N where N > 4)")
+def _check_horizon(horizon: Horizon) -> None:
+    messages = horizon.each if isinstance(horizon, Each) else horizon
+    if messages is not None and messages < 1:
+        raise UserError(f"world.horizon is {messages}; give at least 1, or null for 8 (2N where N > 4)")
 
 
 def parse(data: Mapping[str, Any]) -> StudyConfig:

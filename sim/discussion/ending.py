@@ -1,8 +1,9 @@
-"""When a discussion stops and what the group then decides (METHOD 1)."""
+"""How long a discussion may last, when it stops and what the group then decides (METHOD 1)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -14,11 +15,29 @@ from sim.errors import UserError
 from sim.randomness import keys, uniform
 
 ABSTAIN = -1
+DecisionRule = Literal["plurality", "strict_majority"]
+
+
+class Each(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A horizon in rounds of the whole table: everybody speaks `each` times where speakers take turns."""
+
+    each: int
+
+
+Horizon: TypeAlias = int | Each | None
+"""The most messages of a discussion: a number, so many a participant, or None for the default."""
 
 
 def default_horizon(n_agents: int) -> int:
     """T where none is configured: 8, or 2N where N > 4 (METHOD 1)."""
     return 8 if n_agents <= 4 else 2 * n_agents
+
+
+def horizon_of(horizon: Horizon, n_agents: int) -> int:
+    """T of a discussion of N agents."""
+    if isinstance(horizon, Each):
+        return horizon.each * n_agents
+    return horizon or default_horizon(n_agents)
 
 
 class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,14 +80,17 @@ class Votes:
     beliefs: Floats
 
 
-def decide(votes: Votes, key: Words) -> Ints:
-    """The group's decision (B,): plurality, ties by the larger mean belief, then by a seeded hash.
+def decide(votes: Votes, key: Words, rule: DecisionRule = "plurality") -> Ints:
+    """The group's decision (B,): plurality, ties by the larger mean belief, then by a seeded hash; or, by
+    `strict_majority`, the option that more than half of all agents vote for, and ABSTAIN where there is none.
 
     It does not depend on the order of the agents: mean beliefs that differ by rounding alone are equal. Where
     everybody abstains the decision is ABSTAIN: nothing can be carried by no vote.
     """
     n_options = votes.beliefs.shape[2]
     counts = (votes.choice[:, :, None] == np.arange(n_options)).sum(1)
+    if rule == "strict_majority":
+        return np.where(2 * counts.max(1) > votes.choice.shape[1], counts.argmax(1), ABSTAIN)
     carried = counts == counts.max(1, keepdims=True)
     support = np.where(carried, votes.beliefs.mean(1), -np.inf)
     tied = support >= support.max(1, keepdims=True) - TIE

@@ -93,7 +93,7 @@ class EpisodeRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answer: int
     """Index of the correct option."""
     decision: int
-    """Index of the group's decision; -1 where everybody abstained or the episode failed."""
+    """Index of the group's decision; -1 where there was none (everybody abstained, no strict majority, failed)."""
     votes: list[int]
     rounds: int
     messages: int

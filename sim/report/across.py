@@ -32,6 +32,7 @@ _STACKED = (
     "coverage",
     "members",
     "seats",
+    "hiddenbench",
 )
 _NOT_SYSTEM = ("name", "split", "output", "resume", "progress", "notice", "logger", "arms", "transfer")
 _BY_EPISODE = ["task", "seed"]

@@ -17,6 +17,7 @@ from sim.report import contrasts, coverage, tables
 from sim.report.across import across
 from sim.report.figures import FIGURES, save_figure
 from sim.report.frames import Frames, make_frames
+from sim.report.hiddenbench import hiddenbench
 from sim.report.learners import families_of, learners
 from sim.report.page import PageRun, render_page
 from sim.report.seats import seat_tables
@@ -59,7 +60,13 @@ def report_tables(run: Run, frames: Frames) -> dict[str, pd.DataFrame]:
         "power": contrasts.power(evaluation, pairs),
         "efficiency": contrasts.efficiency(accuracy),
         **seat_tables(run),
+        **_published(run, evaluation),
     }
+
+
+def _published(run: Run, evaluation: Frames) -> dict[str, pd.DataFrame]:
+    """HiddenBench's table, for runs that decide as it does."""
+    return {"hiddenbench": hiddenbench(evaluation)} if run.config.get("decision") == "strict_majority" else {}
 
 
 def build_report(run_dir: str | Path) -> ReportPaths:

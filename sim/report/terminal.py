@@ -97,6 +97,8 @@ def print_report(run_dir: str | Path, console: Console | None = None) -> None:
         _print_certificates(out, coverage, certificates)
     _print_contrasts(out, directory, "contrasts", "contrast")
     _print_draws(out, _read(directory, "draws"))
+    if (directory / "tables" / "hiddenbench.csv").exists():
+        _print_published(out, _read(directory, "hiddenbench"))
     if (directory / "tables" / "members.csv").exists():
         _print_members(out, _read(directory, "members"))
     failed = int(accuracy["failed"].sum()) if len(accuracy) else 0
@@ -179,6 +181,16 @@ def _print_draws(out: Console, draws: pd.DataFrame) -> None:
             f"{escape(str(row['condition']))}: {row['task_accuracy']:.3f} {_span(row, 'task_accuracy')} over "
             f"{row['draws']} draws of the training tasks; standard deviation over draws {_number(row['sd_over_draws'])}"
         )
+
+
+def _print_published(out: Console, published: pd.DataFrame) -> None:
+    """HiddenBench's own metrics."""
+    names = ["pre", "post", "full", "integration_gain"]
+    table = _table("As HiddenBench publishes it", ["rule"], [name.replace("_", " ") for name in names])
+    for row in published.to_dict("records"):
+        table.add_row(escape(str(row["rule"])), *(f"{row[name]:.2f} {_span(row, name)}" for name in names))
+    out.print()
+    out.print(table)
 
 
 def _print_members(out: Console, members: pd.DataFrame) -> None:

@@ -23,7 +23,7 @@ from conformal import (
 )
 from sim.arrays import Bools, Floats
 from sim.config import StudyConfig
-from sim.discussion.ending import default_horizon
+from sim.discussion.ending import Horizon, horizon_of
 from sim.errors import UserError
 from sim.records.rows import DecisionRow, EpisodeRow
 from sim.studies.conditions import describe_policy
@@ -67,9 +67,11 @@ def rounds_of(study: Study) -> int:
     return longest_horizon(every, study.config.world.horizon)
 
 
-def longest_horizon(tasks: Tasks, horizon: int | None) -> int:
+def longest_horizon(tasks: Tasks, horizon: Horizon) -> int:
     """T of some tasks: the configured horizon, or else the longest default."""
-    return horizon or max(default_horizon(task.n_agents) for task in tasks)
+    if isinstance(horizon, int):
+        return horizon
+    return max(horizon_of(horizon, task.n_agents) for task in tasks)
 
 
 def calibration_work(study: Study, stage: str, policy: Policy, gate: AnyGate | None, tasks: Tasks) -> Work:

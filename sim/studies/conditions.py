@@ -38,6 +38,7 @@ def baseline(config: StudyConfig, name: str) -> Policy:
         stop=Stop(quorum=None),
         discuss=name == "hidden_post",
         full_information=name == "full_info",
+        decision=config.decision,
     )
 
 
@@ -62,6 +63,7 @@ def controlled(config: StudyConfig, condition: str, controller: Controller) -> P
         gate=OpenGate(),
         stop=variant.stop or config.stop,
         exhaustive=config.exhaustive or condition in config.certified or isinstance(controller, Best),
+        decision=config.decision,
     )
 
 

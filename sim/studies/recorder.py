@@ -75,7 +75,7 @@ class RowRecorder:
     def ended(self, ending: Ending) -> None:
         """Write the discussions that are over."""
         choices = ending.votes.choice.tolist()
-        decisions = decide(ending.votes, ending.view.key).tolist()
+        decisions = decide(ending.votes, ending.view.key, self.policy.decision).tolist()
         objectives = ending.objective.tolist()
         outcomes = [
             self.episode_row(

@@ -16,7 +16,7 @@ from conformal import Decision, Gate
 from controllers.protocol import BEST, Controller, ProposalFailure
 from sim.arrays import Bools, Floats, Ints, take
 from sim.discussion.actions import Candidates, Menu, settle
-from sim.discussion.ending import Votes
+from sim.discussion.ending import DecisionRule, Votes
 from sim.discussion.inputs import state_vector
 from sim.discussion.objective import Objective, one_step_regret
 from sim.discussion.public import PublicView, digest
@@ -47,6 +47,7 @@ class Policy:
     exhaustive: bool = True
     discuss: bool = True
     full_information: bool = False
+    decision: DecisionRule = "plurality"
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def explored(study: Study, horizons: set[str]) -> BranchDataset:
     for horizon in sorted(horizons):
         if study.config.exploration.mode == "tree":
             votes = iter_rows(study.directory, VoteRow)
-            data = with_tree_horizon(data, decisions, horizon, votes, episodes)
+            data = with_tree_horizon(data, decisions, horizon, votes, episodes, study.config.decision)
         else:
             data = with_horizon(data, horizon, episodes)
     return data

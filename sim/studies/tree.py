@@ -17,7 +17,7 @@ from controllers.dataset import BranchDataset
 from controllers.labels import ROLLOUT, TASK_ACCURACY, Leaf, tree_labels
 from controllers.protocol import ProposalFailure
 from sim.arrays import Ints, take
-from sim.discussion.ending import ABSTAIN, Votes, decide
+from sim.discussion.ending import ABSTAIN, DecisionRule, Votes, decide
 from sim.records.rows import DecisionRow, EpisodeRow, VoteRow
 from sim.studies.recorder import RowRecorder
 from sim.studies.rollout import Ending, Policy, Step, close, decide_round
@@ -99,18 +99,21 @@ def with_tree_horizon(
     horizon: str,
     votes: Iterable[VoteRow],
     episodes: Iterable[EpisodeRow],
+    rule: DecisionRule = "plurality",
 ) -> BranchDataset:
     """The data set with the label column of a horizon from whole trees: the mean cost at the leaves below each
     branch. `decisions` are the rows the data set was made from, in its order."""
     if horizon == ROLLOUT:
         return data.with_label(ROLLOUT, tree_labels(decisions, data.actions))
     if horizon == TASK_ACCURACY:
-        wrong = leaf_mistakes(votes, {(row.task, row.seed): row.answer for row in episodes})
+        wrong = leaf_mistakes(votes, {(row.task, row.seed): row.answer for row in episodes}, rule)
         return data.with_label(TASK_ACCURACY, tree_labels(decisions, data.actions, wrong))
     return data
 
 
-def leaf_mistakes(votes: Iterable[VoteRow], answers: Mapping[tuple[str, int], int]) -> dict[Leaf, float]:
+def leaf_mistakes(
+    votes: Iterable[VoteRow], answers: Mapping[tuple[str, int], int], rule: DecisionRule = "plurality"
+) -> dict[Leaf, float]:
     """1 where the group's decision at a leaf is wrong, else 0; of the (task, seed) in `answers` only."""
     by_shape: dict[tuple[int, int], list[VoteRow]] = {}
     for row in votes:
@@ -120,6 +123,6 @@ def leaf_mistakes(votes: Iterable[VoteRow], answers: Mapping[tuple[str, int], in
     for rows in by_shape.values():
         key = episode_keys((row.task for row in rows), np.array([row.seed for row in rows]))
         cast = Votes(np.array([row.choice for row in rows]), np.array([row.beliefs for row in rows]))
-        for row, decision in zip(rows, decide(cast, key).tolist(), strict=True):
+        for row, decision in zip(rows, decide(cast, key, rule).tolist(), strict=True):
             found[row.task, row.seed, row.path] = float(decision != answers[row.task, row.seed])
     return found

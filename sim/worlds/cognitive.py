@@ -17,7 +17,7 @@ import scipy  # its parts load at first use, which keeps start-up short
 from sim.arrays import Bools, Floats, Ints, Words, take
 from sim.discussion.actions import CHALLENGE, CLARIFY, VOTE, Candidates
 from sim.discussion.beliefs import leader
-from sim.discussion.ending import Votes, default_horizon
+from sim.discussion.ending import Horizon, Votes, horizon_of
 from sim.discussion.public import PublicView, Utterance, advance, opening
 from sim.discussion.text import fresh_words, pair_overlap
 from sim.errors import UserError
@@ -120,7 +120,7 @@ class _Turn:
 class CognitiveWorld:
     """The batch world of synthetic agents; implements `World[CognitiveState]`."""
 
-    def __init__(self, cognition: Cognition, horizon: int | None = None, measured_text: bool = True) -> None:
+    def __init__(self, cognition: Cognition, horizon: Horizon = None, measured_text: bool = True) -> None:
         """`horizon` None is METHOD 1's default for the number of agents.
 
         `measured_text`: novelty and overlap from the clues' texts; otherwise drawn as METHOD 9 says for
@@ -138,7 +138,7 @@ class CognitiveWorld:
         view = opening(
             key,
             _softmax(minds.latent + self._reading(fold(key, 0), minds.latent.shape)),
-            horizon=self.horizon or default_horizon(episodes.tasks[0].n_agents),
+            horizon=horizon_of(self.horizon, episodes.tasks[0].n_agents),
             max_words=1.0,
         )
         return CognitiveState(cohort, np.arange(episodes.size), view, minds)

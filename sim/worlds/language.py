@@ -20,7 +20,7 @@ import numpy as np
 from sim.arrays import Floats
 from sim.discussion.actions import ACTION_NAMES, NOBODY, VOTE
 from sim.discussion.beliefs import from_choice, from_probabilities, uniform
-from sim.discussion.ending import ABSTAIN
+from sim.discussion.ending import ABSTAIN, Horizon
 from sim.discussion.naming import names_of
 from sim.discussion.public import Message
 from sim.discussion.text import novelty, overlap, vocabulary
@@ -41,7 +41,7 @@ from sim.records.rows import FULL_INFORMATION, OPENING, BranchRow, CallRow, Vote
 from sim.tasks.task import HiddenProfileTask
 from sim.worlds.branch_store import BranchStore
 from sim.worlds.group import Group
-from sim.worlds.prompts import LABELS, Layout, participant_turns, prompts_hash, render
+from sim.worlds.prompts import LABELS, Context, Layout, participant_turns, prompts_hash, render
 from sim.worlds.protocol import WorldFailure
 from sim.worlds.row_world import RowState, RowWorld
 
@@ -56,6 +56,11 @@ class LanguageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     elicitation: Elicitation = "choice"
     final_vote: Literal["choice", "verbal"] = "choice"
+    vote_attempts: int = 1
+    """How often a verbal vote is asked for until it can be read."""
+    option_order: Literal["seeded", "published"] = "seeded"
+    """`seeded`: an order of its own for every agent, so that position favours no option."""
+    context: Context = "whole"
     layout: Layout = "private_last"
     max_words: int = 60
     max_tokens: int = 96
@@ -65,7 +70,7 @@ class LanguageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top_p: float = 0.95
 
     def __post_init__(self) -> None:
-        for name in ("max_words", "max_tokens", "verbal_tokens", "vote_tokens"):
+        for name in ("max_words", "max_tokens", "verbal_tokens", "vote_tokens", "vote_attempts"):
             if getattr(self, name) < 1:
                 raise UserError(f"world.settings.{name} is {getattr(self, name)}; it must be at least 1")
         if not 0 <= self.temperature <= 2:
@@ -123,7 +128,7 @@ class LanguageWorld(RowWorld):
         engine: Engine,
         settings: LanguageSettings,
         store: BranchStore,
-        horizon: int | None = None,
+        horizon: Horizon = None,
         log: Callable[[CallRow], None] = lambda row: None,
         group: Group | None = None,
     ) -> None:
@@ -217,7 +222,7 @@ class LanguageWorld(RowWorld):
                 path=path,
                 choice=[ABSTAIN if vote is None else int(vote.argmax()) for vote in votes],
                 beliefs=[(last[i] if vote is None else vote).tolist() for i, vote in enumerate(votes)],
-                orders=[option_order(task, seed, agent) for agent in range(task.n_agents)],
+                orders=[self._order(task, seed, agent) for agent in range(task.n_agents)],
                 prompt_tokens=tokens.prompt,
                 completion_tokens=tokens.completion,
             )
@@ -281,7 +286,7 @@ class LanguageWorld(RowWorld):
         self, seat: Seat, purpose: Literal["belief", "vote"], verbal: bool, tokens: _Tokens
     ) -> Floats | None:
         """An agent's belief (K,) in the options' published order; None where its answer cannot be read."""
-        order = option_order(seat.task, seat.seed, seat.agent)
+        order = self._order(seat.task, seat.seed, seat.agent)
         if verbal:
             return await self._ask_verbally(seat, purpose, order, tokens)
         cyclic = purpose == "belief" and self.settings.elicitation == "choice_cyclic"
@@ -312,11 +317,22 @@ class LanguageWorld(RowWorld):
     async def _ask_verbally(
         self, seat: Seat, purpose: str, order: list[int], tokens: _Tokens
     ) -> Floats | None:
+        """A vote that cannot be read is asked for again, as often as the settings say."""
+        attempts = self.settings.vote_attempts if purpose == "vote" else 1
+        for attempt in range(attempts):
+            belief = await self._attempt(seat, purpose, order, tokens, attempt)
+            if belief is not None:
+                return belief
+        return None
+
+    async def _attempt(
+        self, seat: Seat, purpose: str, order: list[int], tokens: _Tokens, attempt: int
+    ) -> Floats | None:
         labels = LABELS[: len(order)]
         request = ChatRequest(
             turns=self._turns(seat, self._question(seat, f"{purpose}_verbal", order)),
             max_tokens=self.settings.vote_tokens if purpose == "vote" else self.settings.verbal_tokens,
-            key=_request_key(seat, purpose),
+            key=_request_key(seat, f"{purpose} {attempt}" if attempt else purpose),
             temperature=self.settings.temperature,
             top_p=self.settings.top_p,
             affinity=f"{seat.task.id}/{seat.seed}",
@@ -335,7 +351,21 @@ class LanguageWorld(RowWorld):
 
     def _turns(self, seat: Seat, question: str) -> tuple[Turn, ...]:
         return participant_turns(
-            seat.task, seat.clues, seat.agent, seat.transcript, question, self.settings.layout
+            seat.task,
+            seat.clues,
+            seat.agent,
+            seat.transcript,
+            question,
+            self.settings.layout,
+            self.settings.context,
+        )
+
+    def _order(self, task: HiddenProfileTask, seed: int, agent: int) -> list[int]:
+        """The order in which an agent is shown the options."""
+        return (
+            list(range(task.n_options))
+            if self.settings.option_order == "published"
+            else option_order(task, seed, agent)
         )
 
     def _log(

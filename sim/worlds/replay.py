@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from sim.discussion.ending import Horizon
 from sim.records.rows import BranchRow, VoteRow
 from sim.tasks.task import HiddenProfileTask
 from sim.worlds.branch_store import BranchStore
@@ -19,7 +20,7 @@ R = TypeVar("R")
 class ReplayWorld(RowWorld):
     """Recorded branches of any world; implements `World[RowState]`."""
 
-    def __init__(self, store: BranchStore, horizon: int | None, max_words: float, has_text: bool) -> None:
+    def __init__(self, store: BranchStore, horizon: Horizon, max_words: float, has_text: bool) -> None:
         super().__init__(horizon, max_words, has_text)
         self.store = store
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sim.arrays import Bools, Floats, Ints, take
 from sim.discussion.actions import NOBODY, Candidates
-from sim.discussion.ending import Votes, default_horizon
+from sim.discussion.ending import Horizon, Votes, horizon_of
 from sim.discussion.public import PublicView, Utterance, advance, opening, path_texts, step_code, step_text
 from sim.records.rows import FULL_INFORMATION, BranchRow, VoteRow
 from sim.tasks.task import HiddenProfileTask
@@ -38,7 +38,7 @@ class RowState:
 class RowWorld(ABC):
     """A World over rows; subclasses say where opening, branch and vote rows come from."""
 
-    def __init__(self, horizon: int | None, max_words: float, has_text: bool) -> None:
+    def __init__(self, horizon: Horizon, max_words: float, has_text: bool) -> None:
         """`has_text` puts transcripts and public tasks on the record, for controllers that read them."""
         self.horizon = horizon
         self.max_words = max_words
@@ -64,7 +64,7 @@ class RowWorld(ABC):
         view = opening(
             episodes.key,
             np.array([row.beliefs for row in rows]),
-            horizon=self.horizon or default_horizon(episodes.tasks[0].n_agents),
+            horizon=horizon_of(self.horizon, episodes.tasks[0].n_agents),
             max_words=self.max_words,
             stale=np.array([row.stale for row in rows]),
             tasks=tuple(task.public() for task in episodes.tasks) if self.has_text else (),

@@ -62,6 +62,7 @@ function accuracySection(run, runIndex) {
     el("div.conditions", {}, list, axisRow()),
     el("p.muted", {}, `Dotted lines: ${dotted}.`),
     foldedTable("All metrics", run.tables.accuracy),
+    foldedTable("As HiddenBench publishes it", run.tables.hiddenbench),
     foldedTable("By member of the group", run.tables.members),
     foldedTable("By seat", run.tables.seats),
     foldedTable(`Paired differences to ${reference}`, run.tables.paired));
