@@ -132,13 +132,10 @@ class Forker:
 
 @pytest.fixture(name="config", scope="module")
 def _config() -> Callable[[Path], dict[str, Any]]:
-    from hydra import compose, initialize_config_dir
-
-    from sim.launch import CONF, resolved
+    from sim.launch import composed
 
     def make(output: Path) -> dict[str, Any]:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return resolved(compose("study", [*SMALL, f"output={output}"]))
+        return composed(*SMALL, f"output={output}")
 
     return make
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hydra import compose, initialize_config_dir
 
 from sim.config import CognitiveWorldConfig, LanguageWorldConfig, StudyConfig, identity_hash, parse
 from sim.errors import UserError
-from sim.launch import CONF, resolved
+from sim.launch import CONF, composed
 from sim.records.run_dir import read_config, write_config
 
 GROUPS = ("task", "split", "world", "seats", "objective", "routing", "training", "conformal", "controller")
@@ -23,12 +22,6 @@ REQUIRED = {
 }
 FREE_FORM = ("engine", "model", "members", "variants", "arms", "contrasts")
 NOT_IDENTITY = ("output", "resume", "progress", "plan", "throughput", "logger")
-
-
-def composed(*overrides: str) -> dict[str, Any]:
-    """The study's configuration under some overrides."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return resolved(compose("study", list(overrides)))
 
 
 @pytest.fixture(name="default", scope="module")

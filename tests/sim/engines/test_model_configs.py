@@ -10,8 +10,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from sim.discussion.actions import interventions
 from sim.discussion.ending import Votes
@@ -21,7 +19,7 @@ from sim.engines.models import ModelConfig, parse_model
 from sim.engines.protocol import ChatRequest, ChooseRequest, Turn
 from sim.engines.transformers_local import LocalEngineConfig, TransformersEngine
 from sim.errors import UserError
-from sim.launch import CONF
+from sim.launch import CONF, composed
 from sim.tasks import demo_task
 from sim.worlds.branch_store import BranchStore
 from sim.worlds.language import LanguageSettings, LanguageWorld
@@ -57,16 +55,8 @@ ARCHITECTURES = {  # configuration class: (a model of the study that has it, its
 @pytest.fixture(scope="module")
 def models() -> dict[str, ModelConfig]:
     """Every model of the configuration, by file name."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        names = [path.stem for path in CONF.glob("model/[a-z]*.yaml")]
-        return {
-            name: parse_model(_plain(compose("study", [f"model={name}"]).model)) for name in sorted(names)
-        }
-
-
-def _plain(composed: Any) -> dict[str, Any]:
-    content: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment]
-    return content
+    names = [path.stem for path in CONF.glob("model/[a-z]*.yaml")]
+    return {name: parse_model(composed(f"model={name}")["model"]) for name in sorted(names)}
 
 
 def test_the_study_has_all_its_models(models: dict[str, ModelConfig]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sim.launch import CONF, resolved
+from sim.launch import composed
 from sim.studies.verbs import run_stages
 
 SMALL = (
@@ -22,11 +22,8 @@ Config = Callable[..., dict[str, Any]]
 
 @pytest.fixture(name="config", scope="session")
 def _config() -> Config:
-    from hydra import compose, initialize_config_dir
-
     def make(output: Path, *overrides: str) -> dict[str, Any]:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return resolved(compose("study", [*SMALL, f"output={output}", *overrides]))
+        return composed(*SMALL, f"output={output}", *overrides)
 
     return make
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from sim.errors import UserError
-from sim.launch import CONF, resolved
+from sim.launch import composed
 from sim.records.rows import DecisionRow
 from sim.records.store import read_rows
 from sim.studies.stages import read_thresholds
@@ -30,11 +30,8 @@ Config = Callable[..., dict[str, Any]]
 
 @pytest.fixture(name="config", scope="module")
 def _config() -> Config:
-    from hydra import compose, initialize_config_dir
-
     def make(output: Path, *overrides: str) -> dict[str, Any]:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return resolved(compose("study", [*SMALL, f"output={output}", *overrides]))
+        return composed(*SMALL, f"output={output}", *overrides)
 
     return make
 

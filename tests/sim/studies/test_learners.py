@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sim.config import StudyConfig, parse
 from sim.errors import UserError
-from sim.launch import CONF, resolved
+from sim.launch import composed
 from sim.studies.learners import Lesson, all_lessons, explored_tasks, lessons
 from sim.studies.study import Tasks
 from sim.tasks import HiddenProfileTask, demo_task
@@ -48,11 +48,7 @@ class Planner:
 
 @pytest.fixture(name="plan", scope="module")
 def _plan() -> Planner:
-    from hydra import compose, initialize_config_dir
-
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        base = resolved(compose("study", ["conditions=[taught]", "certified=[]"]))
-    return Planner(base)
+    return Planner(composed("conditions=[taught]", "certified=[]"))
 
 
 def families(part: Tasks) -> set[str]:

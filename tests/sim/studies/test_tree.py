@@ -23,7 +23,7 @@ from sim.discussion.routing import make_router
 from sim.engines.protocol import ChatRequest, ChooseRequest
 from sim.engines.scripted import ScriptedEngine
 from sim.errors import UserError
-from sim.launch import CONF, resolved
+from sim.launch import composed
 from sim.records.rows import BranchRow, DecisionRow, EpisodeRow, VoteRow
 from sim.records.store import RunStore, read_rows
 from sim.studies.rollout import Policy
@@ -47,11 +47,8 @@ Config = Callable[..., dict[str, Any]]
 
 @pytest.fixture(name="config", scope="module")
 def _config() -> Config:
-    from hydra import compose, initialize_config_dir
-
     def make(output: Path, *overrides: str) -> dict[str, Any]:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return resolved(compose("study", [*SMALL, f"output={output}", *overrides]))
+        return composed(*SMALL, f"output={output}", *overrides)
 
     return make
 
