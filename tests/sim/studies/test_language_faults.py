@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -242,6 +243,24 @@ def test_a_server_that_is_gone_stops_the_run_resumable(server: Server, study: Co
     with pytest.raises(UserError, match=r"no answer \(.*\) after all retries; start the server again, then"):
         run_stages(study(), {}, ("explore",))
     check_resumes(server, study, made_in(study()))
+
+
+def test_a_run_outlives_a_server_that_goes_and_comes_back(server: Server, study: Config) -> None:
+    gone: list[float] = []
+
+    def restarting(handler: Misbehaving, body: dict[str, Any]) -> None:
+        if len(server.requests) > 40 and not gone:
+            gone.append(time.monotonic())
+        away = bool(gone) and time.monotonic() < gone[0] + 0.7
+        (reset if away else well)(handler, body)
+
+    server.usual = restarting
+    run = run_stages(study("engine.attempts=12", "engine.patience_s=30"), {}, ("explore",))
+    check_whole(run)
+    calls = read_rows(run, CallRow)
+    assert len(calls) == CALLS_OF_AN_EXPLORATION
+    assert max(call.retries for call in calls) >= 4
+    assert all(call.latency_s < 30 for call in calls)
 
 
 def test_a_chairing_model_that_is_gone_stops_the_run_too(server: Server, study: Config) -> None:
