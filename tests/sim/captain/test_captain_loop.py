@@ -359,7 +359,8 @@ def test_a_reply_is_read_from_json_only() -> None:
     assert read('{"oops": 1} {"agent": "b"}', (Selection,)) == Selection("b")
     assert read('<think>{"agent": "a"}</think>{"agent": "b"}', (Selection,)) == Selection("b")
     assert read('{"text": "line\nbreak"}', (Say,)) == Say("line\nbreak")
-    for text in ("agent: a", "{", '{"agent": "a"', "[]", ""):
+    assert read('{"agent": "\\ud800"}', (Selection,)) == Selection("?"), "it can be stored"
+    for text in ("agent: a", "{", '{"agent":' * 3000, '{"confidence": NaN}', '{"agent": "a"', "[]", ""):
         with pytest.raises(ValueError, match=r"."):
             read(text, (Selection,))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import tempfile
 import time
 from pathlib import Path
 
@@ -142,6 +143,38 @@ def test_other_processes_cannot_be_seen(sandbox: Sandbox) -> None:
 )
 def test_the_disk_cannot_be_filled(sandbox: Sandbox, code: str) -> None:
     assert run(sandbox, code).verdict in ("disk", "error")
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [
+        ("import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\nprint(7)", "ok"),
+        ("import os\nos.mkdir('a')\nopen('a/b', 'w').close()\nos.chmod('a', 0)\nprint(7)", "ok"),
+        ("import os\nopen(b'\\xff\\xfe', 'w').close()\nprint(7)", "ok"),
+        ("import os\nos.symlink('/', 'root')\nprint(7)", "ok"),
+        ("import os\nos.mkfifo('f')\nopen('f')", "time"),
+        ("import os\nos.kill(-1, 9)", "error"),
+        ("f = open('big', 'wb')\nf.truncate(1 << 40)", "disk"),
+    ],
+)
+def test_odd_folders_and_files_are_no_trouble(
+    code: str, verdict: str, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    done = run(sandbox, code)
+    assert done.verdict == verdict
+    assert done.stdout == ("7\n" if verdict == "ok" else "")
+    assert list(tmp_path.iterdir()) == [], "nothing is left"
+
+
+def test_files_that_are_given_can_be_changed(sandbox: Sandbox) -> None:
+    code = "open('a.csv', 'a').write('y'); print(open('a.csv').read())"
+    done = asyncio.run(sandbox.run({"main.py": code, "a.csv": "x"}))
+    assert (done.verdict, done.stdout) == ("ok", "xy\n")
+
+
+def test_text_that_is_no_unicode_is_run_all_the_same(sandbox: Sandbox) -> None:
+    assert run(sandbox, "print(len('\ud800'))").stdout == "1\n"
 
 
 def test_a_flood_of_output_is_cut(sandbox: Sandbox) -> None:
