@@ -222,7 +222,7 @@ class LanguageWorld(RowWorld):
                 path=path,
                 choice=[ABSTAIN if vote is None else int(vote.argmax()) for vote in votes],
                 beliefs=[(last[i] if vote is None else vote).tolist() for i, vote in enumerate(votes)],
-                orders=[self._order(task, seed, agent) for agent in range(task.n_agents)],
+                orders=[self.order(task, seed, agent) for agent in range(task.n_agents)],
                 prompt_tokens=tokens.prompt,
                 completion_tokens=tokens.completion,
             )
@@ -236,6 +236,21 @@ class LanguageWorld(RowWorld):
         comes in their published order. None where the answer cannot be read; raises WorldFailure."""
         seat = Seat(task, seed, agent, "", (), False)
         return await self._surely(self._ask_by_choice(seat, "belief", list(order), _Tokens()))
+
+    async def elicit(
+        self, task: HiddenProfileTask, seed: int, transcript: tuple[Message, ...], path: str
+    ) -> list[Floats | None]:
+        """What every agent believes about a discussion (K,), asked as the settings say and kept nowhere; None
+        where an answer cannot be read. `path` tells calls apart. Raises WorldFailure."""
+        seats = [Seat(task, seed, agent, path, transcript, False) for agent in range(task.n_agents)]
+        verbal = self.settings.elicitation == "verbal"
+        asked = (self._ask(seat, "belief", verbal, _Tokens()) for seat in seats)
+        return await self._surely(asyncio.gather(*asked))
+
+    def order(self, task: HiddenProfileTask, seed: int, agent: int) -> list[int]:
+        """The order in which an agent is shown the options."""
+        published = self.settings.option_order == "published"
+        return list(range(task.n_options)) if published else option_order(task, seed, agent)
 
     @staticmethod
     async def _surely(made: Awaitable[R]) -> R:
@@ -286,7 +301,7 @@ class LanguageWorld(RowWorld):
         self, seat: Seat, purpose: Literal["belief", "vote"], verbal: bool, tokens: _Tokens
     ) -> Floats | None:
         """An agent's belief (K,) in the options' published order; None where its answer cannot be read."""
-        order = self._order(seat.task, seat.seed, seat.agent)
+        order = self.order(seat.task, seat.seed, seat.agent)
         if verbal:
             return await self._ask_verbally(seat, purpose, order, tokens)
         cyclic = purpose == "belief" and self.settings.elicitation == "choice_cyclic"
@@ -358,14 +373,6 @@ class LanguageWorld(RowWorld):
             question,
             self.settings.layout,
             self.settings.context,
-        )
-
-    def _order(self, task: HiddenProfileTask, seed: int, agent: int) -> list[int]:
-        """The order in which an agent is shown the options."""
-        return (
-            list(range(task.n_options))
-            if self.settings.option_order == "published"
-            else option_order(task, seed, agent)
         )
 
     def _log(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.discussion.naming import NAMES, names_of
+from sim.discussion.naming import names_of
 from sim.discussion.public import Message
 from sim.engines.protocol import Turn
 from sim.tasks import demo_task
-from sim.worlds.prompts import LABELS, SILENCE, participant_turns
+from sim.worlds.prompts import SILENCE, participant_turns
 
 TASK = demo_task()
 NAME = names_of(TASK)
@@ -59,12 +59,3 @@ def test_the_clue_stands_once_and_the_chat_only_grows(speakers: list[int], agent
 
 def test_a_silent_turn_is_no_empty_turn() -> None:
     assert chat([Message(0, "free", "")], 0)[2] == Turn("assistant", SILENCE)
-
-
-def test_names_are_words_that_no_label_could_be() -> None:
-    many = (*NAMES, *(f"Guest{seat + 1}" for seat in range(len(NAMES), 20)))
-    assert len(set(many)) == len(many)
-    for name in many:
-        assert len(name) > 1
-        assert name not in LABELS
-        assert name.upper() not in {*LABELS, *(f"{label}." for label in LABELS)}
