@@ -106,9 +106,7 @@ async def _acted(room: Room, decision: Decision) -> Result:
 
 async def _solved(room: Room, decision: Solve) -> Result:
     """The captain's own work, its code run."""
-    done = await room.execute(
-        decision.text, tuple(room.toolbox.tools) if room.toolbox else (), f"{room.step}/solve"
-    )
+    done = await room.execute(decision.text, room.all_tools, f"{room.step}/solve")
     text = decision.text
     if done is not None:
         text = f"{text}\n\n{reported(done)}"

@@ -36,7 +36,7 @@ async def single_code(room: Room) -> Outcome:
     except Unreadable as unreadable:
         room.malformed += 1
         work = unreadable.text
-    done = await room.execute(work, tuple(room.toolbox.tools) if room.toolbox else (), "0/run")
+    done = await room.execute(work, room.all_tools, "0/run")
     room.event(
         "execution", "executor", reported(done), author="captain", verdict=done.verdict if done else "no_code"
     )
@@ -61,8 +61,9 @@ async def _answered(room: Room, question: str, place: str) -> Answer:
 async def two_agents(room: Room) -> Outcome:
     """An assistant that writes code and an executor that runs it, until the assistant is done."""
     card = AgentCard("assistant", "Assistant", render("assistant"), render("solving"), render("interaction"))
-    tools = tuple(room.toolbox.tools) if room.toolbox else ()
-    team = Team("two_agents", ("assistant",), (Member("Assistant", card, ("assistant",), tools, "fixed"),))
+    team = Team(
+        "two_agents", ("assistant",), (Member("Assistant", card, ("assistant",), room.all_tools, "fixed"),)
+    )
     return await _talked(room, team)
 
 
@@ -91,9 +92,7 @@ async def meta_prompting(room: Room) -> Outcome:
         request = turns(render("consulted", expert=decision.expert), decision.instruction)
         call = Call("expert", "message", f"{room.step}/expert", decision.expert)
         reply = (await room.desk.write(call, request, room.settings.reply_tokens)).text
-        done = await room.execute(
-            reply, tuple(room.toolbox.tools) if room.toolbox else (), f"{room.step}/run"
-        )
+        done = await room.execute(reply, room.all_tools, f"{room.step}/run")
         text = reply if done is None else f"{reply}\n\n{reported(done)}"
         heard.append((decision.expert, text))
         room.event("message", decision.expert, text, answer="", done=False, planted=False)

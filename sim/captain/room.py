@@ -94,6 +94,11 @@ class Room:
             tests=shown,
         )
 
+    @property
+    def all_tools(self) -> tuple[str, ...]:
+        """The names of all tools there are."""
+        return tuple(self.toolbox.tools) if self.toolbox else ()
+
     def event(self, kind: str, who: str, text: str, **details: object) -> None:
         """Record that something happened."""
         row = CaptainEventRow(self.desk.identity, self._events, self.step, kind, who, text, details)
