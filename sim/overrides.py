@@ -67,6 +67,8 @@ def explain(error: Exception, conf: Path, config_name: str) -> str:
 
 def _no_such_key(key: str, conf: Path, config_name: str) -> str:
     near = difflib.get_close_matches(key, list(_known_keys(conf, config_name)), n=1)
+    if near == [key]:
+        return f"{key}: has no such entry yet; add it with ++{key}={{…}}, or begin anew with ~{key} ++{key}={{…}}"
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"{key}: there is no such setting{hint}"
 

@@ -18,7 +18,7 @@ import pandas as pd
 from sim.config import DRAW_MARK
 from sim.report.frames import Frames
 from sim.report.tables import interval, mean_known, mean_over_tasks, note_on, sorted_conditions
-from sim.studies.intervals import holm, t_test, task_means
+from sim.studies.intervals import holm, t_interval, t_test, task_means
 from sim.studies.power import detectable_gap, tasks_needed, variance_components
 
 GAP = 0.05
@@ -74,6 +74,7 @@ def _contrast(frames: Frames, label: str, name: str, reference: str) -> Row:
         "task_accuracy": mean_over_tasks(pairs, "correct"),
         "reference_task_accuracy": mean_over_tasks(pairs, "correct_reference"),
         **found,
+        **_by_draw(frames.episodes, name, reference),
         "no_gap": found["difference_low"] >= -NO_GAP and found["difference_high"] <= NO_GAP,
         "p_value": t_test(task_means(change, pairs["task"].to_numpy(dtype=str))),
         **interval("vote_accuracy_difference", pairs, "vote_accuracy_change"),
@@ -83,6 +84,35 @@ def _contrast(frames: Frames, label: str, name: str, reference: str) -> Row:
         **_of_decisions(frames.decisions, reference, "reference_"),
         "note": note_on(pairs),
     }
+
+
+def _by_draw(episodes: pd.DataFrame, name: str, reference: str) -> Row:
+    """The difference over draws of the training tasks, with Student's t interval: what other draws, and other
+    seeds of training, would have shown on these tasks. A condition of one draw is the same in all of them."""
+    mine, theirs = _accuracy_by_draw(episodes, name), _accuracy_by_draw(episodes, reference)
+    if len(mine) == 1:
+        mine = dict.fromkeys(theirs, *mine.values())
+    if len(theirs) == 1:
+        theirs = dict.fromkeys(mine, *theirs.values())
+    shared = sorted(mine.keys() & theirs.keys())
+    if len(shared) < 2:
+        return {"draws": len(shared), **_spelt(nan, nan, nan)}
+    found = t_interval(np.array([mine[draw] - theirs[draw] for draw in shared]))
+    return {"draws": len(shared), **_spelt(found.estimate, found.low, found.high)}
+
+
+def _accuracy_by_draw(episodes: pd.DataFrame, name: str) -> dict[str, float]:
+    """Task accuracy of each draw of a condition, by the draw's number; by the empty text where there is one."""
+    mine = episodes[_named(episodes, name)]
+    return {
+        str(condition).partition(DRAW_MARK)[2]: mean_over_tasks(part, "correct")
+        for condition, part in mine.groupby("condition")
+    }
+
+
+def _spelt(estimate: float, low: float, high: float) -> dict[str, float]:
+    name = "difference_by_draw"
+    return {name: estimate, f"{name}_low": low, f"{name}_high": high}
 
 
 def _notes(row: Row, rows: Sequence[Row], families: Mapping[str, float]) -> str:
@@ -109,17 +139,26 @@ def _parts(row: Row, rows: Sequence[Row], families: Mapping[str, float]) -> str:
         return ""
     for first, second in permutations(rows, 2):
         if (first["condition"], second["reference"]) == ends and first["reference"] == second["condition"]:
-            taught = (f"{name} learned from {families[name]:g} task families" for name in ends)
-            return (
-                f"{_gap(row)} is not within ±{NO_GAP}: it is {_gap(first)} and {_gap(second)}, "
-                + ", ".join(taught)
-            )
+            taught = ", ".join(f"{name} learned from {families[name]:g} task families" for name in ends)
+            parts = f"it is {_gap(first)} and {_gap(second)}"
+            return f"{_gap(row)} is not within ±{NO_GAP}: {parts}{_other_draws(row)}; {taught}"
     return ""
 
 
 def _gap(row: Row) -> str:
     low, high = row["difference_low"], row["difference_high"]
     return f"{row['contrast']} {row['difference']:+.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _other_draws(row: Row) -> str:
+    """What the draws say of a gap: an interval over tasks holds the networks fixed."""
+    if row["draws"] < 2:
+        return ""
+    low, high = row["difference_by_draw_low"], row["difference_by_draw_high"]
+    other = (
+        "which other draws need not have shown" if low <= 0 <= high else "which other draws would show too"
+    )
+    return f"; over {row['draws']} draws of the training tasks [{low:.3f}, {high:.3f}], {other}"
 
 
 def _of_decisions(decisions: pd.DataFrame, name: str, prefix: str) -> dict[str, float]:

@@ -156,6 +156,7 @@ MISTAKES = [
     (("no_such_key=1",), "no_such_key: there is no such setting"),
     (("conformal.alpha=2",), "conformal.alpha is 2"),
     (("conformal.aplha=0.2",), "did you mean conformal.alpha?"),
+    (("contrasts={x: [rules, random]}",), "contrasts: has no such entry yet; add it with ++contrasts={"),
     (("task=nowhere",), "task=nowhere: there is no such choice; choose from demo"),
     (("seed=abc",), "Expected `int`, got `str`"),
     (("menu.without=[chat]",), "menu.without names 'chat'"),

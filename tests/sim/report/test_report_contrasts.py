@@ -80,6 +80,23 @@ def test_draws_enter_a_contrast_as_their_mean(run_writer: WriterOf) -> None:
     assert (spread["lowest_draw"], spread["highest_draw"]) == (0.5, 1.0)
 
 
+def test_draws_are_paired_by_their_number(run_writer: WriterOf) -> None:
+    right = {"x#0": 6, "x#1": 9, "x#2": 9, "y#0": 3, "y#1": 6, "y#2": 9}
+    outcomes = {
+        name: grid(lambda t, s, count=count: t < count, 12)  # type: ignore[misc]
+        for name, count in right.items()
+    }
+    frames = frames_of(run_writer("r"), outcomes | {"z": grid(lambda t, s: t < 6, 12)})
+    found = rows(contrasts(frames, {"xy": ("x", "y"), "xz": ("x", "z"), "zz": ("z", "z")}))
+    by_hand = stats.ttest_1samp([0.25, 0.25, 0.0], 0).confidence_interval(0.95)
+    assert (found["xy"]["draws"], found["xz"]["draws"], found["zz"]["draws"]) == (3, 3, 1)
+    assert found["xy"]["difference_by_draw"] == pytest.approx(0.5 / 3)
+    assert found["xy"]["difference_by_draw_low"] == pytest.approx(by_hand.low)
+    assert found["xy"]["difference_by_draw_high"] == pytest.approx(by_hand.high)
+    assert found["xz"]["difference_by_draw"] == pytest.approx((0 + 0.25 + 0.25) / 3)
+    assert np.isnan(found["zz"]["difference_by_draw"])
+
+
 def test_p_values_are_corrected_by_holm_over_the_table(run_writer: WriterOf) -> None:
     outcomes = {
         "base": grid(lambda t, s: False, 20),
@@ -140,8 +157,24 @@ def test_a_gap_is_taken_apart_where_two_contrasts_lead_over_it(run_writer: Write
     note = found["gap"]["note"]
     assert f"is not within ±{NO_GAP}: it is seen +0.050 [" in note
     assert "and size +0.300 [" in note
-    assert note.endswith("all learned from 65 task families, five learned from 5 task families")
+    assert "draws" not in note
+    assert note.endswith("; all learned from 65 task families, five learned from 5 task families")
     assert found["size"]["note"] == found["seen"]["note"] == ""
+
+
+@pytest.mark.parametrize(
+    ("worst", "said"),
+    [(30, "which other draws would show too"), (0, "which other draws need not have shown")],
+)
+def test_a_gap_is_held_against_other_draws(worst: int, said: str, run_writer: WriterOf) -> None:
+    outcomes = {"cross": grid(lambda t, s: t < 18, 60)}
+    for draw, count in enumerate((40, 35, worst)):
+        outcomes[f"five#{draw}"] = grid(lambda t, s: t < 2, 60)
+        outcomes[f"all#{draw}"] = grid(lambda t, s, count=count: t < count, 60)  # type: ignore[misc]
+    taught = {"all": 65.0, "five": 5.0}
+    note = rows(contrasts(frames_of(run_writer("r"), outcomes), CHAIN, taught))["gap"]["note"]
+    assert "over 3 draws of the training tasks [" in note
+    assert said in note
 
 
 def test_a_gap_within_the_margin_needs_no_explanation(run_writer: WriterOf) -> None:
