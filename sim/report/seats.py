@@ -65,7 +65,7 @@ def _table(lines: pd.DataFrame, by: list[str]) -> pd.DataFrame:
             "model": mine["model"].iloc[0],
             "n_tasks": mine["task"].nunique(),
             "n": len(mine),
-            **interval("belief_accuracy", mine, "belief_accuracy"),
+            **_interval_if_known("belief_accuracy", mine),
             **interval("vote_accuracy", mine, "vote_accuracy"),
             **{name: mean_over_tasks(mine, name) for name in _MEANS},
             "note": note_on(mine),
@@ -74,6 +74,13 @@ def _table(lines: pd.DataFrame, by: list[str]) -> pd.DataFrame:
         for here, mine in lines[lines["condition"] == condition].groupby(by)
     ]
     return pd.DataFrame(rows)
+
+
+def _interval_if_known(name: str, mine: pd.DataFrame) -> dict[str, float]:
+    """A mean with its interval; NaN where a branch is not recorded, as in a replay that keeps outcomes only."""
+    if mine[name].isna().any():
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"), nan)
+    return interval(name, mine, name)
 
 
 def _lines(run: Run, seats: SeatsConfig) -> Iterator[tuple[object, ...]]:
@@ -90,7 +97,7 @@ def _lines(run: Run, seats: SeatsConfig) -> Iterator[tuple[object, ...]]:
             yield (
                 row.condition, row.task, row.seed, agent + 1, member, seats.members[member].model.get("name", member),
                 _belief_accuracy(row, path[-1], agent), float(row.votes[agent] == row.answer),
-                *_said(path, agent), *(_committed(spent, row, agent) if spent else (nan, nan)),
+                *_said(path, agent, row.ending == "failed"), *(_committed(spent, row, agent) if spent else (nan, nan)),
             )  # fmt: skip
 
 
@@ -125,10 +132,11 @@ def _belief_accuracy(row: EpisodeRow, last: BranchRow | None, agent: int) -> flo
     return nan if last is None else float(top_shares(np.array(last.beliefs[agent]))[row.answer])
 
 
-def _said(path: Iterable[BranchRow | None], agent: int) -> tuple[float, float]:
-    """Messages and words of an agent along a path; NaN where a branch is not recorded."""
+def _said(path: Iterable[BranchRow | None], agent: int, failed: bool) -> tuple[float, float]:
+    """Messages and words of an agent along a path; NaN where a branch is not recorded. What a failed discussion
+    never came to was not said."""
     rows = list(path)
-    if None in rows:
+    if None in rows and not failed:
         return nan, nan
     mine = [row.words for row in rows if row is not None and row.speaker == agent]
     return float(len(mine)), float(sum(mine))

@@ -103,6 +103,12 @@ class Running:
         self.server.server_close()
 
 
+@pytest.fixture(autouse=True)
+def _small_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of the time of a small report is spent on pixels."""
+    monkeypatch.setattr("sim.report.figures._DPI", 20)
+
+
 @pytest.fixture(name="pair")
 def _pair() -> Iterator[tuple[Running, Running]]:
     running = Running("first", "A", 10), Running("second", "C", 1000)
@@ -215,6 +221,35 @@ def test_a_group_of_the_studys_own_model_is_the_study_itself(config: Config, tmp
     assert first == second
     build_report(alone)
     assert not (alone / "tables" / "members.csv").exists()
+
+
+def test_a_group_replays_without_any_model(config: Config, tmp_path: Path) -> None:
+    """Tables of a replay hold what was kept: accuracies of votes, but neither tokens nor, here, branches."""
+    pair = ("seats=laptop", "engine=scripted")
+    recorded = run_stages(config(tmp_path / "first", *SMALL, *pair), {}, ("evaluate",))
+    again = (f"replay={recorded}", "record=decisions")
+    replayed = run_stages(config(tmp_path / "again", *SMALL, *pair, *again), {}, ("evaluate",))
+    for run in (recorded, replayed):
+        build_report(run)
+    first, second = (table(run, "members") for run in (recorded, replayed))
+    assert first["vote_accuracy"].tolist() == second["vote_accuracy"].tolist()
+    assert first["prompt_tokens"].min() > 0
+    assert second[["prompt_tokens", "belief_accuracy", "messages"]].isna().all(axis=None)
+
+
+def test_a_member_whose_server_gives_up_fails_the_discussion_and_counts_as_wrong(
+    config: Config, tmp_path: Path, pair: tuple[Running, Running]
+) -> None:
+    """503 to every message of one server: nobody is dropped, and the failure is listed."""
+    pair[1].server.failures = 10**6
+    directory = run_stages(config(tmp_path, *SMALL, *members(*pair)), {}, ("evaluate",))
+    build_report(directory)
+    lost = [row for row in read_rows(directory, EpisodeRow) if row.ending == "failed"]
+    assert lost
+    assert all(row.condition == "hidden_post" and "status 503" in row.error for row in lost)
+    found = table(directory, "members").set_index(["condition", "member"])
+    assert found.loc["hidden_post"]["n"].tolist() == [12, 12]
+    assert found.loc["hidden_post"]["messages"].notna().all()
 
 
 def test_prompted_controllers_ask_the_studys_own_model(
