@@ -34,6 +34,7 @@ from sim.engines.protocol import (
     Usage,
 )
 from sim.engines.turns import folded
+from sim.engines.url_file import awaited_urls, current_urls
 from sim.engines.wire import Completion, decoded
 from sim.errors import UserError
 from sim.randomness import text_key
@@ -51,6 +52,9 @@ class ServerEngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Where the servers are and how patient to be; `seeds` only where the server is known to survive them."""
 
     urls: tuple[str, ...] = ()
+    """Base URLs, or `file:<path>` of a file that a server in a job publishes its URLs in."""
+    wait_s: float = 3600.0
+    """How long to wait for such a file."""
     key_variable: str | None = None
     in_flight: int = 64
     timeout_s: float = 120.0
@@ -74,7 +78,9 @@ class OpenAIServerEngine:
         self._model = model
         self._config = config
         self._limit = AdaptiveLimit(config.in_flight)
-        self._clients = [self._client(url) for url in _urls(model, config)]
+        self._urls = _urls(model, config)
+        self._clients = [self._client(url) for url in self._urls]
+        self._left: list[AsyncOpenAI] = []
         self._capabilities: Capabilities | None = None
 
     @property
@@ -198,12 +204,16 @@ class OpenAIServerEngine:
         return reply, reply.taken(latency, tries - 1, replica)
 
     async def _retried(self, replica: int, ask: Callable[[AsyncOpenAI], Awaitable[Any]]) -> Any:
-        client = self._clients[replica]
         stop = stop_after_attempt(self._config.attempts) | stop_after_delay(self._config.patience_s)
         try:
             async for attempt in AsyncRetrying(
-                stop=stop, wait=self._wait, retry=retry_if_exception(self._transient), reraise=True
+                stop=stop,
+                wait=self._wait,
+                retry=retry_if_exception(self._transient),
+                before_sleep=self._follow,
+                reraise=True,
             ):
+                client = self._clients[replica % len(self._clients)]
                 with attempt:
                     return await ask(client)
         except openai.APIConnectionError as error:
@@ -237,6 +247,13 @@ class OpenAIServerEngine:
         return isinstance(
             error, openai.APIConnectionError | openai.APIResponseValidationError | BadReply | ValueError
         )
+
+    def _follow(self, state: RetryCallState) -> None:
+        """After a failed try: go where the servers are by now, if a file says so; a requeued one has moved."""
+        urls = current_urls(self._config.urls)
+        if urls and urls != self._urls:
+            self._left += self._clients
+            self._urls, self._clients = urls, [self._client(url) for url in urls]
 
     def _wait(self, state: RetryCallState) -> float:
         """What the server asks for in Retry-After, else doubling; never more than the bound."""
@@ -306,11 +323,11 @@ class OpenAIServerEngine:
         return lengths[0] != lengths[1]
 
     async def _close(self) -> None:
-        await asyncio.gather(*(client.close() for client in self._clients))
+        await asyncio.gather(*(client.close() for client in [*self._left, *self._clients]))
 
 
 def _urls(model: ModelConfig, config: ServerEngineConfig) -> tuple[str, ...]:
-    urls = config.urls or ((model.endpoint.url,) if model.endpoint else ())
+    urls = awaited_urls(config.urls, config.wait_s) or ((model.endpoint.url,) if model.endpoint else ())
     if not urls:
         raise UserError("engine.urls is empty; give the URL that scripts/serve.py printed")
     return urls

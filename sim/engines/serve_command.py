@@ -18,8 +18,11 @@ from sim.engines.checkpoints import Checkpoint, local_checkpoint
 from sim.engines.models import ModelConfig, parse_model
 from sim.engines.placement import ServerConfig, parse_server
 from sim.engines.serving import Server, serving
+from sim.engines.url_file import published
 from sim.errors import UserError
 
+URLS = "urls.json"
+"""Where servers are, in the directory of their logs, for as long as they serve."""
 _LOOK_S = 1.0
 _QUIET_S = 15.0
 
@@ -27,21 +30,30 @@ _QUIET_S = 15.0
 def serve(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
     """Serve until Ctrl-C or SIGTERM. Raises UserError where a server does not start, or ends by itself."""
     model, config = parse_model(data["model"]), parse_server(data["server"])
+    directory = _claim(Path(data["output"]), model.name)
+    try:
+        serve_in(directory, model, config)
+    except KeyboardInterrupt:
+        Console().print("stopped")
+
+
+def serve_in(directory: Path, model: ModelConfig, config: ServerConfig) -> None:
+    """Serve with logs and the file of URLs in a directory; KeyboardInterrupt on Ctrl-C, SIGTERM or SIGHUP."""
     console = Console()
     checkpoint = local_checkpoint(model)
-    directory = _claim(Path(data["output"]), model.name)
-    with _ends_on_signal(), _progress(model, console) as progress:
-        try:
-            with serving(model, checkpoint, config, directory, progress) as servers:
-                progress(-1.0, "")
-                _write_record(directory, model, checkpoint, config, servers)
-                _announce(console, model, checkpoint, servers)
-                while all(server.process.poll() is None for server in servers):
-                    time.sleep(_LOOK_S)
-                for server in servers:
-                    server.check_running()
-        except KeyboardInterrupt:
-            console.print("stopped")
+    with (
+        _ends_on_signal(),
+        _progress(model, console) as progress,
+        serving(model, checkpoint, config, directory, progress) as servers,
+    ):
+        progress(-1.0, "")
+        _write_record(directory, model, checkpoint, config, servers)
+        with published(directory / URLS, [server.url for server in servers]):
+            _announce(console, model, checkpoint, servers)
+            while all(server.process.poll() is None for server in servers):
+                time.sleep(_LOOK_S)
+        for server in servers:
+            server.check_running()
 
 
 def _claim(output: Path, name: str) -> Path:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
 from sim.config import identity_hash
 from sim.errors import UserError
 from sim.records.run_dir import FINISHED
@@ -118,14 +116,11 @@ def run_on_this_machine(sweep: Path, cells: Sequence[Path], settings: Mapping[st
 
 def run_on_slurm(sweep: Path, cells: Sequence[Path], settings: Mapping[str, Any]) -> None:
     """Submit cells to Slurm and, unless told not to, wait; `settings`: resources, hide_gpus, wait."""
-    from sim.sweeps.slurm import Resources, submit, wait
+    from sim.sweeps.slurm import parse_resources, submit, wait
 
     plain = _plain(settings)
     waits, hide_gpus = bool(plain.pop("wait")), bool(plain.pop("hide_gpus"))
-    try:
-        resources = msgspec.convert(plain, Resources)
-    except msgspec.ValidationError as error:
-        raise UserError(f"hydra.launcher: {error}") from error
+    resources = parse_resources(plain, "hydra.launcher")
     jobs = submit(sweep, cells, sweep.name, resources, hide_gpus)
     print(f"{sweep}: {len(jobs)} cells submitted: {', '.join(job.job_id for job in jobs)}", file=sys.stderr)
     if waits:

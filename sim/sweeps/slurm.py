@@ -51,6 +51,14 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sbatch: dict[str, Any]
 
 
+def parse_resources(settings: Mapping[str, Any], where: str) -> Resources:
+    """The typed resources; UserError naming the first wrong key or value of the settings at `where`."""
+    try:
+        return msgspec.convert(settings, Resources)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
 class CellJob:
     """What a job runs: the cell's script, in this process, so that Slurm's signals reach submitit's handlers."""
 
@@ -85,7 +93,7 @@ def submit(sweep: Path, cells: Sequence[Path], name: str, resources: Resources, 
             jobs: list[Any] = executor.map_array(CellJob(), [cell_command(sweep, cell) for cell in cells])
         except (RuntimeError, ValueError, OSError, subprocess.CalledProcessError) as error:
             said = " ".join(str(error).split())
-            raise UserError(f"hydra/launcher: Slurm took no job: {said}") from error
+            raise UserError(f"Slurm took no job: {said}") from error
     return jobs
 
 

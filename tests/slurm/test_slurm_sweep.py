@@ -274,5 +274,5 @@ def test_a_refused_submission_is_told_in_slurms_words(
     said = started.communicate(timeout=120)[1]
     assert started.returncode == 2
     assert "invalid partition specified: nowhere" in said
-    assert said.strip().splitlines()[-1].startswith("error: hydra/launcher: Slurm took no job")
+    assert said.strip().splitlines()[-1].startswith("error: Slurm took no job")
     assert "Traceback" not in said
