@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sim.config import LanguageWorldConfig, StudyConfig, parse
+from sim.config import LanguageWorldConfig, SeatsConfig, StudyConfig, parse
 from sim.engines.models import parse_model
 from sim.studies.arms import arm_configs
 from sim.studies.opening import checked_tasks
@@ -44,9 +44,17 @@ class _Arm:
         return sum(line.discussions for line in self.lines)
 
     def hours(self, cost: Cost, cache: bool = True) -> float | None:
-        """GPU-hours of a cost with this arm's model."""
-        billions = parse_model(self.config.model).active_billions
+        """GPU-hours of a cost with this arm's model; of a group, with the mean of its members' sizes."""
+        billions = _billions(self.config)
         return None if billions is None else cost.gpu_hours(self.config.throughput, billions, cache)
+
+
+def _billions(config: StudyConfig) -> float | None:
+    seats = config.seats
+    models = [seats.members[name].model for name in seats.order] or [config.model]
+    sizes = [parse_model(model).active_billions for model in models]
+    known = [size for size in sizes if size is not None]
+    return sum(known) / len(known) if len(known) == len(sizes) else None
 
 
 def print_plan(data: Mapping[str, Any], stages: tuple[str, ...], console: Console | None = None) -> None:
@@ -90,8 +98,10 @@ def _rehearsed(data: Mapping[str, Any], stages: tuple[str, ...]) -> list[_Arm]:
 
 
 def _alike(config: StudyConfig, tasks: Tasks) -> bytes:
-    """What decides the work of a study: all but the model and where things are written."""
-    bare = msgspec.structs.replace(config, name="any", model={}, engine={}, output="", resume=None)
+    """What decides the work of a study: all but the models and where things are written."""
+    bare = msgspec.structs.replace(
+        config, name="any", model={}, engine={}, seats=SeatsConfig(), output="", resume=None
+    )
     return msgspec.json.encode([bare, tasks], order="sorted")
 
 

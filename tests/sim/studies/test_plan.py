@@ -13,7 +13,7 @@ from sim.config import Throughput, parse
 from sim.errors import UserError
 from sim.studies.opening import make_tasks
 from sim.studies.plan import Cost, Line, plan
-from sim.studies.plan_table import print_plan
+from sim.studies.plan_table import _rehearsed, print_plan
 from sim.studies.verbs import run_stages
 
 Config = Callable[..., dict[str, Any]]
@@ -120,6 +120,21 @@ def test_a_model_of_unknown_size_has_no_hours(config: Config, tmp_path: Path) ->
     out = Console(record=True, width=120)
     print_plan(config(tmp_path, *LANGUAGE, "model=gpt_4_1_mini"), ("evaluate",), out)
     assert "size is not known" in out.export_text()
+
+
+def test_a_group_takes_the_mean_of_its_members(config: Config, tmp_path: Path) -> None:
+    def hours(*overrides: str) -> float:
+        data = config(tmp_path, *LANGUAGE, "seats=strong_and_weak", *overrides)
+        parsed = parse(data)
+        (arm,) = _rehearsed(data, ("evaluate",))
+        assert parsed.seats.members["strong"].model["active_billions"] == 14.8
+        found = arm.hours(arm.cost)
+        assert found is not None
+        return found
+
+    strong, weak = hours("seats.order=[strong]"), hours("seats.order=[weak]")
+    assert hours("seats.order=[strong,weak]") == pytest.approx((strong + weak) / 2)
+    assert hours("seats.order=[strong,weak,weak,weak]") == pytest.approx((strong + 3 * weak) / 4)
 
 
 def test_a_world_without_a_model_is_not_planned(config: Config, tmp_path: Path) -> None:
