@@ -1,4 +1,6 @@
-"""Two real models of this process in one group: random weights, but each answers for its own seats only."""
+"""Real models of this process, with random weights: two in one group, each answering for its own seats only; and
+HiddenBench's chat of own turns under every kind of template.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 from sim.discussion.actions import free_messages
 from sim.discussion.routing import candidates, make_router
@@ -48,3 +51,25 @@ def test_each_model_answers_for_its_own_seats(random_model: Callable[[str, str],
     for agent in range(TASK.n_agents):
         np.testing.assert_allclose(mixed[agent], (first, second)[agent % 2][agent], atol=1e-4)
     assert {(call.agent % 2, call.model) for call in calls} == {(0, models[0].name), (1, models[1].name)}
+
+
+@pytest.mark.parametrize("template", ["native", "folded", "refused", "alternating", "thinking"])
+def test_a_chat_of_own_turns_is_accepted_by_every_kind_of_template(
+    template: str, random_model: Callable[[str, str], ModelConfig]
+) -> None:
+    settings = LanguageSettings(context="last_message", max_words=8, max_tokens=6)
+    calls: list[CallRow] = []
+
+    async def spoken() -> int:
+        async with TransformersEngine(random_model("LlamaConfig", template), LocalEngineConfig()) as engine:
+            world = LanguageWorld(engine, settings, BranchStore(), TASK.n_agents + 1, calls.append)
+            state = await world.open(ONE)
+            for _ in range(TASK.n_agents + 1):
+                options = candidates(world.view(state), free_messages(), make_router("round_robin"))
+                state = await world.branch(state, options)
+            return len(world.view(state).transcripts[0])
+
+    assert asyncio.run(spoken()) == TASK.n_agents + 1
+    assert not [call.error for call in calls if call.error]
+    first, second = [c.prompt_tokens for c in calls if c.purpose == "message" and c.agent == 0]
+    assert second > first
