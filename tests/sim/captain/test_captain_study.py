@@ -154,11 +154,17 @@ def test_the_ledger_adds_up(run: Callable[..., Path]) -> None:
 
 
 def test_a_check_that_flips_an_answer_is_counted(run: Callable[..., Path]) -> None:
-    rows = [row for row in episodes(run()) if row.episode.condition == "captain"]
-    assert {row.right_to_wrong for row in rows} == {0}
-    assert {(row.episode.problem, row.wrong_to_right) for row in rows} == {
-        ("retrieval-river", 0), ("retrieval-newspaper", 0),
-    }  # fmt: skip
+    """The verifier always says 1867: that mends the newspaper's answer and spoils the river's."""
+
+    def stubborn(request: ChatRequest) -> str:
+        checking = "You check" in request.turns[0].content
+        return dumped(Verdict(False, "No.", "1867")) if checking else by_number(request)
+
+    directory = run("conditions={captain: {method: captain}}", "reference=captain", write=stubborn)
+    flips = {(row.episode.problem, row.right_to_wrong, row.wrong_to_right) for row in episodes(directory)}
+    assert flips == {("retrieval-river", 1, 0), ("retrieval-newspaper", 0, 1)}
+    table: Any = pd.read_csv(directory / "tables" / "reflector.csv")
+    assert table[["right_to_wrong", "wrong_to_right"]].to_numpy().tolist() == [[2, 2]]
 
 
 def test_generated_agents_are_in_the_runs_library(run: Callable[..., Path]) -> None:
