@@ -30,7 +30,8 @@ class RunListing:
 
 
 def list_runs(root: str | Path) -> list[RunListing]:
-    """The run directories below a folder (or the folder itself, if it is one), sorted by path."""
+    """The run directories below a folder (or the folder itself, if it is one): by folder, then cells in
+    their order and others by name."""
     top = Path(root)
     if not top.is_dir():
         raise UserError(f"{top}: is not a directory; give a folder of runs, such as runs/")
@@ -51,7 +52,13 @@ def list_runs(root: str | Path) -> list[RunListing]:
         and cell.directory.is_relative_to(top.absolute())
         and not cell.directory.exists()
     ]
-    return sorted([*listed, *waiting], key=lambda listing: str(listing.directory.absolute()))
+    number = {cell.directory: cell.number for cell in cells}
+
+    def place(listing: RunListing) -> tuple[str, int, str]:
+        path = listing.directory.absolute()
+        return str(path.parent), number.get(path, -1), path.name
+
+    return sorted([*listed, *waiting], key=place)
 
 
 def _cells(top: Path) -> list[Outcome]:

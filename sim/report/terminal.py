@@ -15,26 +15,45 @@ from rich.markup import escape
 from rich.table import Table
 
 from sim.errors import UserError
-from sim.report.listing import list_runs
+from sim.report.listing import RunListing, list_runs
 from sim.report.source import read_status
 
 _WIDE = 100
+_PIPELINE = "explore+train+calibrate+evaluate+report"
 _STATE_STYLES = {"finished": "green", "running": "yellow", "failed": "red", "interrupted": "yellow"}
 
 
 def print_runs(root: str | Path, console: Console | None = None) -> None:
-    """The runs below a folder with their state and settings; the last line of the error of those that failed."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("run", "state", "stage", "discussions", "settings", "error"):
-        table.add_column(name, justify="right" if name == "discussions" else "left", overflow="fold")
-    for listing in list_runs(root):
-        status, style = listing.status, _STATE_STYLES.get(listing.status.state, "dim")
-        name = escape(str(listing.directory.absolute().relative_to(Path(root).absolute())))
-        state = f"[{style}]{escape(status.state)}[/]"
-        settings = escape(" ".join(listing.settings))
-        episodes = f"{listing.episodes:,}"
-        table.add_row(name, state, escape(status.verb), episodes, settings, escape(status.error))
-    _out(console).print(table if table.row_count else "no runs there")
+    """The runs below a folder, a line each, with their state and settings, and the error of those that failed."""
+    out, folder, top = _out(console), Path(root).absolute(), Path(root).absolute()
+    listed = list_runs(root)
+    if not listed:
+        out.print("no runs there")
+        return
+    width = max(len(listing.directory.name) for listing in listed)
+    out.print(
+        f"[bold]{'run':<{width}}  {'state':<11}  {'stage':<8}  discussions  settings[/]", soft_wrap=True
+    )
+    for listing in listed:
+        path = listing.directory.absolute()
+        if path.parent != folder and path != top:
+            folder = path.parent
+            out.print(f"[bold]{escape(str(folder.relative_to(top)))}/[/]", soft_wrap=True)
+        out.print(_listed(listing, width), soft_wrap=True)
+
+
+def _listed(listing: RunListing, width: int) -> str:
+    status, style = listing.status, _STATE_STYLES.get(listing.status.state, "dim")
+    stage = "pipeline" if status.verb == _PIPELINE else status.verb
+    parts = [
+        f"{escape(listing.directory.name):<{width}}",
+        f"[{style}]{escape(status.state):<11}[/]",
+        f"{escape(stage):<8}",
+        f"{listing.episodes:>11,}",
+        escape(" ".join(listing.settings)),
+    ]
+    error = f"\n    [red]{escape(status.error)}[/]" if status.error else ""
+    return "  ".join(parts) + error
 
 
 def print_comparison(directory: str | Path, console: Console | None = None) -> None:

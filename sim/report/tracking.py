@@ -30,7 +30,8 @@ _SECRET = re.compile(
 )
 _USER_IN_URL = re.compile(r"://[^/@\s]+@")
 _ENVIRONMENT = re.compile(
-    r"(WANDB_|PYTHON)\w*|PATH|HOME|TMPDIR|LANG|LC_\w+|SSL_CERT_\w+|\w+_proxy", re.IGNORECASE
+    r"(WANDB_|PYTHON|XDG_)\w*|PATH|LD_LIBRARY_PATH|HOME|NETRC|TMPDIR|LANG|LC_\w+|SSL_CERT_\w+|\w+_proxy",
+    re.IGNORECASE,
 )
 _NOT_SENT = ("output", "resume", "progress", "logger")
 """Of the configuration: where and how the run was written."""
