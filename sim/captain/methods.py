@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from sim.captain.agents import AgentCard
+from sim.captain.agents import AgentCard, unique_names
 from sim.captain.captain import Outcome, lead
 from sim.captain.desk import BudgetSpent, Call
 from sim.captain.forms import Unreadable, ask
@@ -112,13 +112,9 @@ async def static_team(room: Room) -> Outcome:
 async def random_team(room: Room) -> Outcome:
     """The captain's loop with members drawn from the library by the key of the problem."""
     agents = room.library.agents if room.library else ()
-    drawn = (
-        [agents[i] for i in room.draw("random team", len(agents))[: room.settings.team_size]]
-        if agents
-        else []
-    )
-    if drawn:
-        team = fixed_team(room, drawn, "random")
+    if agents:
+        places = room.draw("random team", len(agents))[: room.settings.team_size]
+        team = fixed_team(room, [agents[i] for i in places], "random")
         room.teams[team.id] = team
         room.event("team", "captain", f"{team.id} is drawn", **described(team), recalled=False)
     return await lead(room, adaptive=False)
@@ -126,8 +122,6 @@ async def random_team(room: Room) -> Outcome:
 
 def fixed_team(room: Room, cards: list[AgentCard], source: str) -> Team:
     """A team of given agents with their own tools."""
-    from sim.captain.agents import unique_names
-
     names = unique_names(card.name for card in cards)
     known = room.toolbox.known if room.toolbox else (lambda names: ())
     members = tuple(
@@ -140,7 +134,7 @@ def fixed_team(room: Room, cards: list[AgentCard], source: str) -> Team:
 async def plan_team(room: Room) -> Team | None:
     """The static team of a scenario: roles planned from its description alone, then built as any team is.
 
-    None where no role could be planned.
+    None where no role could be planned. Raises RetrievalFailure; the plan is then made again.
     """
     question = turns(
         render("captain"), render("plan", scenario=room.problem.scenario, size=room.settings.team_size)

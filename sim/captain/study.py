@@ -26,7 +26,7 @@ from sim.captain.graders import Grade, grade
 from sim.captain.methods import METHODS, NEEDS_NO_SANDBOX, NEEDS_TEAM, attempt, plan_team
 from sim.captain.problems import CORPUS, Problem, ProgramTests, Words, read_problems
 from sim.captain.prompts import prompts_hash
-from sim.captain.retrieval import Retriever, Scorer, make_scorer
+from sim.captain.retrieval import RetrievalFailure, Retriever, Scorer, make_scorer
 from sim.captain.room import Room, Team
 from sim.captain.sandbox import Sandbox, make_sandbox
 from sim.captain.toolbox import BUILT_IN as TOOLS
@@ -116,7 +116,7 @@ async def hold(study: Study, condition: str, problem: Problem, seed: int) -> Cap
         outcome = await attempt(room, method)
     except EngineDown:
         raise
-    except EngineError as failure:
+    except (EngineError, RetrievalFailure) as failure:
         error = str(failure)
     seconds = time.monotonic() - started
     graded = await _graded(study, problem, outcome.answer) if not error else Grade(False, "it failed")

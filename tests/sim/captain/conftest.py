@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sim.arrays import Floats
 from sim.captain.agents import AgentCard, AgentLibrary
 from sim.captain.config import Price, Settings, converted
 from sim.captain.desk import Desk
@@ -136,6 +137,26 @@ def bombproof(sandbox: Sandbox) -> Sandbox:
     if done.verdict != "ok" or started is None or int(started[1]) >= 16:
         pytest.fail(f"processes are not bounded here, so no fork bomb was tried: {done}")
     return sandbox
+
+
+class Broken:
+    """A scorer whose first look-up fails."""
+
+    name = "bm25"
+    failed = False
+
+    def scores(self, query: str, texts: tuple[str, ...]) -> tuple[Floats, int]:
+        """Fails once."""
+        if not self.failed:
+            self.failed = True
+            raise RuntimeError("embedding broke")
+        return BM25().scores(query, texts)
+
+
+@pytest.fixture
+def broken() -> Broken:
+    """Such a scorer."""
+    return Broken()
 
 
 @pytest.fixture

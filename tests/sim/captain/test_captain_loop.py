@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from sim.arrays import Floats
 from sim.captain.captain import Outcome, lead
 from sim.captain.desk import Call
 from sim.captain.forms import Unreadable, ask, read, schema_of
@@ -31,7 +30,6 @@ from sim.captain.replies import (
     Subtask,
     Verdict,
 )
-from sim.captain.retrieval import BM25
 from sim.captain.sandbox import Sandbox
 from sim.captain.teams import team_id
 from sim.captain.toolbox import Toolbox
@@ -154,24 +152,10 @@ def test_roles_without_text_build_no_team(stage: Callable[..., Any]) -> None:
     assert made.kinds("team") == []
 
 
-class Broken:
-    """A scorer whose first look-up fails."""
-
-    name = "bm25"
-
-    def __init__(self) -> None:
-        self.failed = False
-
-    def scores(self, query: str, texts: tuple[str, ...]) -> tuple[Floats, int]:
-        """Fails once."""
-        if not self.failed:
-            self.failed = True
-            raise RuntimeError("embedding broke")
-        return BM25().scores(query, texts)
-
-
-def test_a_team_that_could_not_be_built_can_be_asked_for_again(stage: Callable[..., Any]) -> None:
-    made = stage(script(SEEK, SEEK, Finish("42")), scorer=Broken())
+def test_a_team_that_could_not_be_built_can_be_asked_for_again(
+    stage: Callable[..., Any], broken: Any
+) -> None:
+    made = stage(script(SEEK, SEEK, Finish("42")), scorer=broken)
     assert led(made).answer == "42"
     assert "No team could be built (bm25: RuntimeError: embedding broke)" in made.prompts("captain")[1]
     assert [row.kind for row in made.events][:4] == ["decision", "note", "decision", "team"]

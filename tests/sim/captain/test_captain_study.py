@@ -176,6 +176,21 @@ def test_generated_agents_are_in_the_runs_library(run: Callable[..., Path]) -> N
     assert len(stored) > 40
 
 
+def test_a_plan_that_could_not_be_looked_up_is_made_again(
+    run: Callable[..., Path], broken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "make_scorer", lambda name: broken)
+    own = (
+        "conditions={static_team: {method: static_team}}",
+        "reference=static_team",
+        "seeds=[0]",
+        "in_flight=1",
+    )
+    first, second = episodes(run(*own))
+    assert (first.ending, first.error) == ("failed", "bm25: RuntimeError: embedding broke")
+    assert (second.ending, second.teams) == ("finished", 1)
+
+
 def test_a_static_team_is_built_once_per_scenario_and_seed(run: Callable[..., Path]) -> None:
     directory = run()
     built = [row for row in read_rows(directory, CaptainEventRow) if row.kind == "static_team"]

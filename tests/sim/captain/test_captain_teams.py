@@ -8,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from sim.captain.agents import AgentCard, read_library
 from sim.captain.replies import NewAgent, Selection
-from sim.captain.retrieval import BM25, RetrievalFailure
+from sim.captain.retrieval import RetrievalFailure
 from sim.captain.room import Team
 from sim.captain.teams import build, team_id
 from sim.captain.toolbox import Toolbox
@@ -162,24 +161,10 @@ def test_an_empty_library_generates(stage: Callable[..., Any]) -> None:
     assert built(made, TABLES).members[0].source == "generated"
 
 
-class Broken:
-    """A scorer whose first calls fail."""
-
-    name = "bm25"
-
-    def __init__(self, failures: int) -> None:
-        self.failures = failures
-
-    def scores(self, query: str, texts: tuple[str, ...]) -> tuple[np.ndarray, int]:
-        """Fails while it can."""
-        if self.failures:
-            self.failures -= 1
-            raise RuntimeError("embedding broke")
-        return BM25().scores(query, texts)
-
-
-def test_a_build_that_failed_leaves_nothing_and_the_next_succeeds(stage: Callable[..., Any]) -> None:
-    made = stage({"selector": [Selection("data-analyst")]}, scorer=Broken(1))
+def test_a_build_that_failed_leaves_nothing_and_the_next_succeeds(
+    stage: Callable[..., Any], broken: Any
+) -> None:
+    made = stage({"selector": [Selection("data-analyst")]}, scorer=broken)
     with pytest.raises(RetrievalFailure):
         built(made, TABLES)
     assert made.room.teams == {}
