@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help quickstart quickstart-llm test test-browser test-slow lint clean
+.PHONY: help quickstart quickstart-llm test test-browser test-slow notebooks lint clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -27,6 +27,9 @@ test-browser: $(VENV)/.installed-dev   ## the report page in a real Chromium (De
 
 test-slow: $(VENV)/.installed-dev $(VENV)/.installed-llm   ## what takes minutes rather than seconds
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto $(ARGS)
+
+notebooks: $(VENV)/.installed-dev   ## execute the notebooks
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=120 -n auto --durations=0 notebooks $(ARGS)
 
 lint: $(VENV)/.installed-dev     ## mend formatting and what ruff can mend
 	@$(BIN)/ruff check --fix .
