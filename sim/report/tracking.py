@@ -72,7 +72,8 @@ def _warn(directory: Path, reason: str) -> None:
 def track(directory: Path, settings: LoggerConfig) -> str:
     """Send a finished run to wandb, or write it for `wandb sync` if offline; its id there.
 
-    What was sent already is not sent again; tables are made where the run has none. Raises UserError where it is
+    What was sent already is not sent again; a run that changed takes its own place (online wandb keeps the history
+    by round of the first time, and takes the rest). Tables are made where the run has none. Raises UserError where it is
     not finished.
     """
     if read_status(directory)["state"] != FINISHED:
@@ -98,9 +99,10 @@ def run_id(directory: Path) -> str:
 
 
 def described(directory: Path) -> dict[str, Any]:
-    """The configuration and the provenance of a run, as they are sent."""
+    """The configuration and the provenance of a run, as they are sent: without what names places of the machine."""
     config = {key: value for key, value in read_config(directory).items() if key not in _NOT_SENT}
-    sent: dict[str, Any] = public({**config, "provenance": _object(directory / PROVENANCE)})
+    made_by = {key: value for key, value in _object(directory / PROVENANCE).items() if key != "command"}
+    sent: dict[str, Any] = public({**config, "provenance": made_by})
     return sent
 
 

@@ -118,6 +118,7 @@ def test_a_tracked_run_has_its_own_id_configuration_and_provenance(job: Path, se
     assert config == described(job)
     assert config["split"]["train"] == 6
     assert config["provenance"]["packages"]["numpy"]
+    assert "command" not in config["provenance"]
 
 
 def test_metrics_by_round_are_those_of_the_tables(job: Path, sent: Sent) -> None:
