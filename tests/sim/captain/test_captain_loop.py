@@ -328,6 +328,12 @@ def test_a_form_fills_every_kind_of_field(stage: Callable[..., Any], playbook: A
     call, shown = Call("reflector", "review", "1/review"), turns(render("reflector"), "?")
     review = asyncio.run(ask(made.room.desk, call, shown, (Review,)))
     assert review == Review("- one\n\n- two", "- one\n\n- two", ("one", "two"), True, 0.7, "- one\n\n- two")
+    for wanted in ("a", "b", None):
+        made.engine._weigh = lambda request, name=wanted: tuple(
+            float(f"{label}. {name}" in request.turns[-1].content) for label in request.labels
+        )
+        asked = ask(made.room.desk, call, shown, (Selection,), {"agent": ["a", "b", None]})
+        assert asyncio.run(asked) == Selection(wanted)
     made.engine._weigh = refuse
     with pytest.raises(Unreadable):
         asyncio.run(ask(made.room.desk, call, shown, (Review,)))
