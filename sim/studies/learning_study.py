@@ -19,7 +19,7 @@ from controllers.card import Training, parse_training
 from controllers.dataset import BranchDataset, of_tasks
 from controllers.registry import make_controller
 from sim.arrays import Floats
-from sim.config import CognitiveWorldConfig, LanguageWorldConfig, TaskConfig
+from sim.config import CognitiveWorldConfig, TaskConfig
 from sim.discussion.actions import ACTION_NAMES, SPOKEN
 from sim.errors import UserError
 from sim.randomness import keys, text_keys
@@ -43,7 +43,7 @@ class LearningStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     seed: int
     task: TaskConfig
-    world: CognitiveWorldConfig | LanguageWorldConfig
+    world: CognitiveWorldConfig
     training: Training
     families: int
     draws: int
@@ -65,7 +65,6 @@ class LearningStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                      "redraws", "workers"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        world_of(self)
         if self.compared_with not in self.recipes:
             raise UserError(
                 f"compared_with is {self.compared_with!r}; it must be one of {', '.join(self.recipes)}"
@@ -106,6 +105,8 @@ def run_learning(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> Path
 
 def parse_learning(data: Mapping[str, Any]) -> LearningStudy:
     """The typed configuration; UserError naming what is wrong, in a recipe too."""
+    if data["world"].get("kind") == "language":
+        raise UserError("world is language; this study redraws every branch many times: use world=cognitive")
     try:
         config = msgspec.convert(data, LearningStudy, strict=True)
     except msgspec.ValidationError as error:
@@ -148,8 +149,6 @@ def gather(config: LearningStudy, advance: Callable[[int], None]) -> Material:
 def world_of(config: LearningStudy) -> CognitiveWorld:
     """The agents."""
     world = config.world
-    if isinstance(world, LanguageWorldConfig):
-        raise UserError("world is language; this study redraws every branch many times: use world=cognitive")
     return CognitiveWorld(world.cognition, world.horizon, world.novelty == "measured")
 
 

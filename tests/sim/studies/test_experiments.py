@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import msgspec
 import pandas as pd
 import pytest
 
+from sim.config import parse
 from sim.engines.protocol import ChatRequest, ChooseRequest
 from sim.engines.scripted import SCRIPTED, ScriptedEngine
 from sim.launch import CONF, composed
@@ -18,6 +21,8 @@ from sim.records.rows import EpisodeRow
 from sim.records.run_dir import read_config, read_status
 from sim.records.store import read_rows
 from sim.report.build import arm_directories
+from sim.report.command import report_command
+from sim.studies.arms import arm_configs
 from sim.studies.intervals import FEW_TASKS
 from sim.studies.verbs import run_stages
 from sim.tasks import generate_travel, write_tasks
@@ -26,8 +31,14 @@ STAGES = ("explore", "train", "calibrate", "evaluate", "report")
 FILES = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 STUDIES = [name for name in FILES if not name.startswith("captain_")]
 """What scripts/pipeline.py runs; tests/sim/captain/test_captain_study.py runs those of scripts/captain.py."""
-MOST_ARMS = 6
-SMALLEST = ("size=smallest", "progress=false")
+DOCS = CONF.parent / "docs" / "experiments.md"
+MOST_ARMS = 3
+BRIEF = (
+    "world.horizon=1", "world.settings.max_words=8", "world.settings.max_tokens=8",
+    "world.settings.vote_tokens=24", "world.settings.verbal_tokens=16",
+    "split.train=3", "split.pilot=0", "split.calibration=3", "split.test=3",
+)  # fmt: skip
+SMALLEST = ("size=smallest", "world.horizon=2", "progress=false")
 
 
 def speaks(name: str) -> bool:
@@ -68,6 +79,17 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 def _small_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every figure is drawn, but small: most of the time of a small report is spent on pixels."""
     monkeypatch.setattr("sim.report.figures._DPI", 20)
+
+
+def documented() -> list[list[str]]:
+    """Every command of docs/experiments.md that runs a study, as the words after the script's name."""
+    text = DOCS.read_text(encoding="utf-8")
+    found = re.findall(r"^python scripts/(?:pipeline|explore)\.py (.*)$", text, flags=re.MULTILINE)
+    found += re.findall(r"`(?:pipeline|explore)\.py (.*?)`", text)
+    return [shlex.split(command.replace("URL", "http://127.0.0.1:9/v1")) for command in found]
+
+
+COMMANDS = documented()
 
 
 Configure = Callable[..., dict[str, Any]]
@@ -112,10 +134,42 @@ def check(directory: Path) -> None:
 @pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.usefixtures("scripted")
 def test_every_experiment_runs(name: str, configure: Configure) -> None:
-    """Of a study of many arms, which differ in a model alone, two are held here and all in the slow suite."""
+    """Of a study of many arms, which differ in a value or a model, two are held here and all in the slow suite."""
     data = configure(name)
     few = dict(list(data["arms"].items())[:2])
     check(run_stages(data if len(data["arms"]) <= MOST_ARMS else data | {"arms": few}, {}, STAGES))
+
+
+def test_every_table_is_made_again_from_records_alone(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study of several arms with trained controllers, reported twice: the second time no world may be opened."""
+    directory = run_stages(configure("across_sizes"), {}, STAGES)
+    before = made(directory)
+    assert len(before) > 60
+    monkeypatch.setattr("sim.studies.opening.opened_world", None)
+    assert report_command([str(directory)]) == 0
+    assert made(directory) == before
+
+
+def made(directory: Path) -> dict[Path, bytes]:
+    """Every table, figure and page of a study and of its arms."""
+    runs = [directory, *arm_directories(directory)]
+    found = [
+        path for run in runs for kind in ("tables/*", "figures/*", "report.html") for path in run.glob(kind)
+    ]
+    return {path: path.read_bytes() for path in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in STUDIES if speaks(name)])
+def test_every_experiment_of_a_language_model_runs_with_a_real_one(name: str, configure: Configure) -> None:
+    """SmolLM2 in this process, in discussions of one round and a few words."""
+    data = configure(name, *BRIEF)
+    arms = [parse(arm) for arm in arm_configs(data, Path("arms")).values()] or [parse(data)]
+    if any(arm.seats.order or arm.model["name"] != "smollm2_135m" for arm in arms):
+        pytest.skip("needs models of its own")
+    check(run_stages(data, {}, STAGES))
 
 
 @pytest.mark.slow
@@ -125,3 +179,23 @@ def test_every_arm_of_the_large_studies_runs(configure: Configure) -> None:
     assert large
     for data in large:
         check(run_stages(data, {}, STAGES))
+
+
+def test_every_experiment_stands_in_the_documentation() -> None:
+    named = {word.partition("=")[2] for words in COMMANDS for word in words if word.startswith("experiment=")}
+    assert named == set(STUDIES)
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if len(words) > 1], ids=" ".join)
+def test_every_documented_command_is_valid(words: list[str]) -> None:
+    data = composed(*words)
+    configs = arm_configs(data, Path("runs")).values() if data["arms"] else [data]
+    for config in map(parse, configs):
+        assert config.engine["kind"] in {"openai_server", "transformers_local"}
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if "world=cognitive" in words], ids=" ".join)
+def test_documented_commands_run_without_a_model(words: list[str], configure: Configure) -> None:
+    name = next(word for word in words if word.startswith("experiment=")).partition("=")[2]
+    rest = [word for word in words if not word.startswith(("experiment=", "task.count="))]
+    check(run_stages(configure(name, *rest), {}, STAGES))
