@@ -129,7 +129,7 @@ def test_a_sweep_finds_its_server_and_follows_it_when_it_is_requeued(
 def test_a_server_at_its_time_limit_starts_again(server: ServerJob) -> None:
     """Slurm's warning signal, sent by hand."""
     server.url()
-    first = server.urls.stat().st_ino
+    first = server.urls.stat().st_mtime_ns
     ask(server.environment, "scancel", "--signal=USR2", server.number)
-    until(lambda: server.urls.exists() and server.urls.stat().st_ino != first, "the server to be back")
+    until(lambda: server.urls.exists() and server.urls.stat().st_mtime_ns != first, "the server to be back")
     assert server.state() == "RUNNING"

@@ -64,9 +64,10 @@ def rows(directory: Path) -> int:
 
 
 def job_of(environment: Mapping[str, str], cell: int) -> str:
-    """The job number of a cell: the task of an array."""
+    """The job number of a cell of the last sweep: the task of an array."""
     listed = ask(environment, "squeue", "--noheader", "--array", "--states=all", "--format=%i")
-    return next(line for line in sorted(listed.split(), reverse=True) if line.endswith(f"_{cell}"))
+    tasks = [line for line in listed.split() if line.endswith(f"_{cell}")]
+    return max(tasks, key=lambda line: int(line.partition("_")[0]))
 
 
 def launched(root: Path) -> Path:
