@@ -84,15 +84,14 @@ def parse_elicitation(data: Mapping[str, Any]) -> ElicitationStudy:
 
 
 def run_elicitation(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> Path:
-    """Run the study in a fresh run directory; writes tables/*.csv and every call."""
+    """Run the study in a fresh run directory; writes every call, and tables/*.csv anew after each task, so that a
+    study that is stopped has those of the tasks it came to."""
     config = parse_elicitation(data)
     tasks = make_tasks(config.task)
     directory = claim(Path(config.output), "elicitation", identity_hash(data), data)
     with RunStore(directory) as store, tracked(directory, "elicitation"):
-        tables = asyncio.run(_measured(config, tasks, directory, store))
         (directory / "tables").mkdir()
-        for name, table in tables.items():
-            write_text(directory / "tables" / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
+        for name, table in asyncio.run(_measured(config, tasks, directory, store)).items():
             print(f"{name}\n{table.round(3).to_string(index=False)}\n")
     print(directory)
     return directory
@@ -106,18 +105,31 @@ async def _measured(
         check_found(parse_model(config.model), engine.capabilities)
         write_json(directory / PROVENANCE, provenance({"model": msgspec.to_builtins(engine.capabilities)}))
         asked: list[Asked] = []
+        tables: dict[str, pd.DataFrame] = {}
         with Reporter(config.progress).stage("elicit", len(tasks)) as advance:
             for place, task in enumerate(tasks):
                 asked += await _about(config, engine, task, place, store)
+                tables = _written(directory, tables_of(asked))
                 advance(1)
         first = _world(config, engine, "choice", lambda call: store.append([call]))
         bias = await measure_position_bias(first, tasks, config.seed)
+    flat = pd.DataFrame([_flat(msgspec.to_builtins(row), "picks") for row in bias])
+    return tables | _written(directory, {"position_bias": flat})
+
+
+def tables_of(asked: list[Asked]) -> dict[str, pd.DataFrame]:
+    """The tables of the beliefs asked for so far, by name."""
     return {
         "modes": modes_table(asked),
         "agreement": agreement_table(asked),
         "positions": positions_table(asked),
-        "position_bias": pd.DataFrame([_flat(msgspec.to_builtins(row), "picks") for row in bias]),
     }
+
+
+def _written(directory: Path, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    for name, table in tables.items():
+        write_text(directory / "tables" / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
+    return tables
 
 
 def _world(
