@@ -184,7 +184,7 @@ async def replicas_by_affinity(urls: tuple[str, ...]) -> dict[str, set[int]]:
 
 def test_vllm_in_this_process_explores(script: RunScript, hiddenbench_file: Path, tmp_path: Path) -> None:
     output = tmp_path / "runs"
-    engine = ("engine=vllm_inprocess", "engine.block_size=32", "engine.arguments={enforce_eager: true}")
+    engine = ("engine=vllm_inprocess", "engine.block_size=32", "+engine.arguments.enforce_eager=true")
     more = (f"task.path={hiddenbench_file}", f"output={output}")
     run = script("explore", *STUDY, *engine, *more, python=str(VLLM_PYTHON))
     assert run.finish(400) == 0, run.said()
