@@ -142,6 +142,26 @@ def subset(data: BranchDataset, rows: Bools | Ints) -> BranchDataset:
     return replace(data, **arrays, labels={name: costs[rows] for name, costs in data.labels.items()})
 
 
+def in_order(data: BranchDataset) -> BranchDataset:
+    """The decisions of an exploration along single paths by task, seed and round, each once: the last one given.
+
+    What is learned must not depend on the order in which batches were written, nor on a crash between them.
+    """
+    names = sorted(range(len(data.tasks)), key=data.tasks.__getitem__)
+    rank = np.empty(len(names), np.int32)
+    rank[names] = np.arange(len(names), dtype=np.int32)
+    task = rank[data.task]
+    order = np.lexsort((data.round, data.seed, task))
+    key = np.stack([task, data.seed, data.round])[:, order]
+    last = np.append((key[:, 1:] != key[:, :-1]).any(0), True)[: len(order)]
+    sorted_data = subset(replace(data, task=task), order[last])
+    return replace(
+        sorted_data,
+        tasks=tuple(data.tasks[at] for at in names),
+        families=tuple(data.families[at] for at in names),
+    )
+
+
 def of_tasks(data: BranchDataset, names: Iterable[str]) -> BranchDataset:
     """The decisions of some tasks. Raises UserError for a task the data set does not hold."""
     wanted = set(names)

@@ -203,13 +203,16 @@ def _lock(directory: Path) -> IO[bytes]:
     return lock
 
 
+def iter_finished_decisions(directory: Path, episodes: Iterable[EpisodeRow]) -> Iterator[DecisionRow]:
+    """The decisions of finished episodes in the order written; those of a crashed attempt may come twice."""
+    done = {episode_key(row) for row in episodes}
+    return (row for row in iter_rows(directory, DecisionRow) if episode_key(row) in done)
+
+
 def finished_decisions(directory: Path, episodes: Iterable[EpisodeRow]) -> list[DecisionRow]:
     """The decisions of finished episodes, each (episode, round, path) once: the last one written. Only a tree
     has several paths in a round."""
-    done = {episode_key(row) for row in episodes}
     rows = {
-        (*episode_key(row), row.round, row.path): row
-        for row in iter_rows(directory, DecisionRow)
-        if episode_key(row) in done
+        (*episode_key(row), row.round, row.path): row for row in iter_finished_decisions(directory, episodes)
     }
     return list(rows.values())

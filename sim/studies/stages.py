@@ -5,7 +5,7 @@ A stage that is already done is not done again, so every stage can be run alone,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +19,9 @@ from controllers.protocol import Controller
 from controllers.registry import LEARNED, make_controller
 from sim.discussion.actions import NOBODY
 from sim.errors import UserError
-from sim.records.rows import CallRow, VoteRow
+from sim.records.rows import CallRow, EpisodeRow, VoteRow
 from sim.records.run_dir import read_json, write_json
-from sim.records.store import iter_rows
+from sim.records.store import iter_finished_decisions, iter_rows
 from sim.studies.calibration import calibrate, longest_horizon, planned_discussions, rounds_of
 from sim.studies.conditions import (
     EVALUATE,
@@ -170,20 +170,32 @@ def train(study: Study, report: Reporter) -> None:
 
 def explored(study: Study, horizons: set[str]) -> BranchDataset:
     """The explored branches with the labels of some horizons. UserError where nothing was explored."""
-    from controllers.dataset import from_rows
+    from controllers.dataset import from_rows, in_order
     from controllers.labels import with_horizon
 
     episodes = study.episodes(EXPLORE)
     if not episodes:
         raise UserError(f"{study.directory}: no explored branches to train on; run the explore stage first")
-    decisions = study.decisions(EXPLORE)
-    data = from_rows(decisions, {row.task: row.family for row in episodes})
+    families = {row.task: row.family for row in episodes}
+    if study.config.exploration.mode == "tree":
+        return _explored_tree(study, families, episodes, horizons)
+    data = in_order(from_rows(iter_finished_decisions(study.directory, episodes), families))
     for horizon in sorted(horizons):
-        if study.config.exploration.mode == "tree":
-            votes = iter_rows(study.directory, VoteRow)
-            data = with_tree_horizon(data, decisions, horizon, votes, episodes, study.config.decision)
-        else:
-            data = with_horizon(data, horizon, episodes)
+        data = with_horizon(data, horizon, episodes)
+    return data
+
+
+def _explored_tree(
+    study: Study, families: Mapping[str, str], episodes: list[EpisodeRow], horizons: set[str]
+) -> BranchDataset:
+    """The branches of a tree, whose rows are kept in memory: labels of a longer horizon need them all at once."""
+    from controllers.dataset import from_rows
+
+    decisions = study.decisions(EXPLORE)
+    data = from_rows(decisions, families)
+    for horizon in sorted(horizons):
+        votes = iter_rows(study.directory, VoteRow)
+        data = with_tree_horizon(data, decisions, horizon, votes, episodes)
     return data
 
 

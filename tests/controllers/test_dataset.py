@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from controllers.dataset import (
     BranchDataset,
     from_rows,
+    in_order,
     of_tasks,
     open_dataset,
     split_families,
@@ -226,6 +227,27 @@ def test_tree_labels_average_what_follows() -> None:
     np.testing.assert_allclose(tree_labels(rows, actions), [[0.2, 0.5], [0.1, 0.3], [0.6, 0.4]], rtol=1e-6)
     leaves = {("t0", 0, "route@1/route@1"): 1.0}
     np.testing.assert_allclose(tree_labels(rows, actions, leaves)[0], [0.2, 0.8], rtol=1e-6)
+
+
+@given(order=st.permutations(range(8)), again=st.sets(st.integers(0, 7)))
+def test_order_and_repetition_of_records_change_nothing(order: list[int], again: set[int]) -> None:
+    """Rows in any order, some of a crashed attempt before them: the data set is that of the rows in order."""
+    rows = [
+        decision(
+            task=f"t{i // 4}", seed=i // 2 % 2, round_number=i % 2 + 1, objectives=(0.1 * i, 0.5, 0.6, 0.7)
+        )
+        for i in range(8)
+    ]
+    crashed = [
+        decision(task=f"t{i // 4}", seed=i // 2 % 2, round_number=i % 2 + 1, objectives=(9.0, 9.0, 9.0, 9.0))
+        for i in again
+    ]
+    families = {"t0": "x", "t1": "y"}
+    whole = from_rows(rows, families)
+    found = in_order(from_rows([*crashed, *(rows[i] for i in order)], families))
+    assert (found.tasks, found.families) == (whole.tasks, whole.families)
+    for name in ("x", "mask", "objective", "objectives", "task", "seed", "round", "executed"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
 
 
 def test_it_holds_no_answer() -> None:
