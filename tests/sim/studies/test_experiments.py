@@ -13,6 +13,7 @@ import msgspec
 import pandas as pd
 import pytest
 
+from controllers.mlp import load
 from sim.config import parse
 from sim.engines.protocol import ChatRequest, ChooseRequest
 from sim.engines.scripted import SCRIPTED, ScriptedEngine
@@ -129,6 +130,10 @@ def check(directory: Path) -> None:
             warned = tabulated["note"].astype(str).str.contains("only .* tasks")
             assert (warned == (tabulated["n_tasks"] < FEW_TASKS)).all()
         assert (run / "report.html").stat().st_size > 0
+        for folder in (run / "controller").glob("*"):
+            card = load(folder).card
+            assert len(card.curve) > 0
+            assert card.statistics.decisions > 0
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -134,6 +134,29 @@ def test_one_path_replays_its_behaviour_and_nothing_else(config: Config, tmp_pat
         run_stages(config(tmp_path / "other", *study, "conditions=[fixed_clarify]"), {}, ("evaluate",))
 
 
+def test_one_path_is_scored_and_learned_from_anew(config: Config, tmp_path: Path) -> None:
+    """Under other weights of the objective, without the world that was explored."""
+    depth = f"world.horizon={DEPTH}"
+    run = run_stages(config(tmp_path / "path", depth), {}, ("explore",))
+    weights = ("objective.evidence_gain=0.5", "objective.premature_consensus=0.0")
+    study = ("conditions=[mlp]", "certified=[]", depth, *weights)
+    live = run_stages(config(tmp_path / "live", *study), {}, ("explore", "train"))
+    again = run_stages(config(tmp_path / "again", *study, f"replay={run}"), {}, ("explore", "train"))
+    assert plain(again, DecisionRow) == plain(live, DecisionRow) != plain(run, DecisionRow)
+    for name in ("mlp.safetensors", "mlp.json"):
+        path = Path("controller") / "mlp" / name
+        assert (again / path).read_bytes() == (live / path).read_bytes()
+
+
+def test_an_intervention_is_dropped_from_a_tree_without_a_world(
+    tree: Path, config: Config, tmp_path: Path
+) -> None:
+    study = ("conditions=[noisy_rules]", "certified=[]", f"world.horizon={DEPTH}", "menu.without=[route]")
+    live = run_stages(config(tmp_path / "live", *study), {}, ("evaluate",))
+    replayed = run_stages(config(tmp_path / "replayed", *study, f"replay={tree}"), {}, ("evaluate",))
+    assert plain(replayed, EpisodeRow) == plain(live, EpisodeRow)
+
+
 def test_behaviour_decides_the_path(config: Config, tmp_path: Path) -> None:
     executed = {}
     for name in ("random", "fixed_route"):
