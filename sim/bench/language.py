@@ -86,14 +86,14 @@ def measure(config: BenchConfig) -> Iterator[Measurement]:
     sizes = config.language.reduced() if config.reduced else config.language
     with (
         tempfile.TemporaryDirectory() as name,
-        bench_server(MODEL, sizes.python, sizes.in_flight) as server,
+        bench_server(MODEL, sizes.python, sizes.in_flight, sizes.model_cores) as server,
     ):
         folder = Path(name)
         tasks = _tasks(sizes)
         write_tasks(folder / "tasks.json", tasks)
         bench = _Bench(server, sizes, folder, tasks)
-        yield from _over_raw(bench)
         yield from _belief_modes(bench)
+        yield from _over_raw(bench)
 
 
 def _tasks(sizes: LanguageBench) -> tuple[HiddenProfileTask, ...]:

@@ -54,7 +54,9 @@ class CountedServer:
 
 
 @contextmanager
-def bench_server(model: ModelConfig, python: str, max_num_seqs: int) -> Iterator[CountedServer]:
+def bench_server(
+    model: ModelConfig, python: str, max_num_seqs: int, model_cores: int | None
+) -> Iterator[CountedServer]:
     """The server for the time of the block, its log in a temporary folder; graphs are not compiled, which on CPU
     takes a minute and gains nothing."""
     config = CpuServer(
@@ -63,6 +65,7 @@ def bench_server(model: ModelConfig, python: str, max_num_seqs: int) -> Iterator
         block_size=BLOCK_SIZE,
         max_num_seqs=max_num_seqs,
         arguments=("--enforce-eager",),
+        model_cores=model_cores,
     )
     before = os.environ.get(_DEV_MODE)
     os.environ[_DEV_MODE] = "1"

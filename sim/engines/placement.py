@@ -45,13 +45,20 @@ class _Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 
 
 class CpuServer(_Server, frozen=True, forbid_unknown_fields=True, tag="cpu"):
-    """Servers on this machine's cores, which the replicas share; `kv_cache_gib` is memory for each cache."""
+    """Servers on this machine's cores, which the replicas share; `kv_cache_gib` is memory for each cache.
+
+    `model_cores` of its share compute in each (null: all of it). Threads that compute wait for each other after every
+    operation, so leave a core to whatever else runs here.
+    """
 
     kv_cache_gib: int = 2
+    model_cores: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _at_least_one(self, "kv_cache_gib")
+        if self.model_cores is not None:
+            _at_least_one(self, "model_cores")
 
 
 class GpuServer(_Server, frozen=True, forbid_unknown_fields=True, tag="gpu"):
@@ -140,10 +147,11 @@ def _cpu_shares(config: CpuServer) -> list[dict[str, str]]:
     if config.replicas > len(cores):
         raise UserError(f"server.replicas is {config.replicas}, but {len(cores)} cores are there; lower it")
     each = len(cores) // config.replicas
+    computing = each if config.model_cores is None else min(each, config.model_cores)
     return [
         {
             "VLLM_CPU_KVCACHE_SPACE": str(config.kv_cache_gib),
-            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores[index * each : (index + 1) * each])),
+            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores[index * each : index * each + computing])),
         }
         for index in range(config.replicas)
     ]

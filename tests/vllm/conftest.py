@@ -33,7 +33,8 @@ CONFIG = CpuServer(
 )
 
 
-ANY_PORT = CpuServer(port=0)
+ANY_PORT = CpuServer(port=0, model_cores=1)
+"""Another core is left to engine, server, client and tests."""
 PUBLISHED = (
     "id", "name", "description", "shared_information", "hidden_information", "possible_answers", "correct_answer"
 )  # fmt: skip
@@ -63,9 +64,6 @@ class Place:
     def start(self) -> None:
         """Start it, without waiting."""
         ((_, environment),) = places(MODEL, ANY_PORT)
-        # One core for the model, the others for engine, server, client and tests: threads that wait for each other
-        # after every operation crawl as soon as one of their cores has anything else to do.
-        environment["VLLM_CPU_OMP_THREADS_BIND"] = str(min(os.sched_getaffinity(0)))
         self.server = start(MODEL, self.checkpoint, CONFIG, self.port, environment, self.log)
 
     def wait(self) -> None:

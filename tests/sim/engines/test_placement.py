@@ -48,6 +48,12 @@ def test_replicas_share_the_cores_without_overlap() -> None:
     bound = [environment["VLLM_CPU_OMP_THREADS_BIND"] for _, environment in found]
     assert sorted(int(core) for share in bound for core in share.split(",")) == sorted(cores)
     assert {environment["VLLM_CPU_KVCACHE_SPACE"] for _, environment in found} == {"3"}
+    ((_, one),) = places(MODEL, CpuServer(port=0, model_cores=1))
+    assert one["VLLM_CPU_OMP_THREADS_BIND"] == str(min(cores))
+    ((_, all_of_them),) = places(MODEL, CpuServer(port=0, model_cores=len(cores) + 5))
+    assert len(all_of_them["VLLM_CPU_OMP_THREADS_BIND"].split(",")) == len(cores)
+    with pytest.raises(UserError, match=r"server\.model_cores is 0; it must be at least 1"):
+        CpuServer(model_cores=0)
     with pytest.raises(UserError, match="cores are there"):
         places(MODEL, CpuServer(replicas=len(cores) + 1, port=0))
 
