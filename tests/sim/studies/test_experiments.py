@@ -34,17 +34,7 @@ STUDIES = [name for name in FILES if not name.startswith("captain_")]
 """What scripts/pipeline.py runs; tests/sim/captain/test_captain_study.py runs those of scripts/captain.py."""
 DOCS = CONF.parent / "docs" / "experiments.md"
 MOST_ARMS = 3
-BRIEF = (
-    "world.horizon=1", "world.settings.max_words=8", "world.settings.max_tokens=8",
-    "world.settings.vote_tokens=24", "world.settings.verbal_tokens=16",
-    "split.train=3", "split.pilot=0", "split.calibration=3", "split.test=3",
-)  # fmt: skip
 SMALLEST = ("size=smallest", "world.horizon=2", "progress=false")
-
-
-def speaks(name: str) -> bool:
-    """Whether a language model talks in an experiment."""
-    return "override /world: language" in (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def message(request: ChatRequest) -> str:
@@ -164,17 +154,6 @@ def made(directory: Path) -> dict[Path, bytes]:
         path for run in runs for kind in ("tables/*", "figures/*", "report.html") for path in run.glob(kind)
     ]
     return {path: path.read_bytes() for path in found}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in STUDIES if speaks(name)])
-def test_every_experiment_of_a_language_model_runs_with_a_real_one(name: str, configure: Configure) -> None:
-    """SmolLM2 in this process, in discussions of one round and a few words."""
-    data = configure(name, *BRIEF)
-    arms = [parse(arm) for arm in arm_configs(data, Path("arms")).values()] or [parse(data)]
-    if any(arm.seats.order or arm.model["name"] != "smollm2_135m" for arm in arms):
-        pytest.skip("needs models of its own")
-    check(run_stages(data, {}, STAGES))
 
 
 @pytest.mark.slow
