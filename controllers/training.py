@@ -5,6 +5,7 @@ Seeded and bit-deterministic on a CPU: one thread, deterministic algorithms, its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -96,6 +97,11 @@ def fit(
         rate = float(schedule.get_last_lr()[0])
         schedule.step()
         validation_loss, regret = evaluate(model, loss_of, batches)
+        if not math.isfinite(total + validation_loss):
+            raise UserError(
+                f"training: the loss is no longer finite in epoch {epoch}; lower training.learning_rate, which is "
+                f"{settings.learning_rate}"
+            )
         curve.append(CurvePoint(epoch, rate, total / len(batches.train_rows), validation_loss, regret))
         on_epoch()
         if validation_loss < best:

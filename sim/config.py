@@ -6,6 +6,7 @@ A wrong key or value is one line naming it. Nothing here opens a world or touche
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -262,7 +263,7 @@ class Throughput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         for name in ("prefill", "decode"):
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"throughput.{name} is {getattr(self, name)}; give tokens a second, above 0")
 
 
@@ -276,7 +277,7 @@ class LoggerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.timeout_s <= 0:
+        if not 0 < self.timeout_s < math.inf:
             raise UserError(f"logger.timeout_s is {self.timeout_s}; it must be positive")
 
 
@@ -329,6 +330,8 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):
             raise UserError(f"name is {self.name!r}; use letters, digits, '_', '-' and '.' only")
+        if not self.output:
+            raise UserError("output is empty; name the folder where run directories are made")
         for field in ("conditions", "certified", "explore_seeds", "test_seeds"):
             values = getattr(self, field)
             if len(set(values)) < len(values):

@@ -162,12 +162,16 @@ def resolved(composed: Any) -> dict[str, Any]:
     """The composed configuration as plain data, every interpolation resolved; UserError for a value that has no
     default and was not given."""
     from omegaconf import OmegaConf
-    from omegaconf.errors import MissingMandatoryValue
+    from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 
     try:
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
         raise UserError(f"{error.full_key}: it has no default; give {error.full_key}=<value>") from error
+    except InterpolationResolutionError as error:
+        raise UserError(
+            f"{error.full_key}: {str(error).splitlines()[0]}; see --help for what can be set"
+        ) from error
     return cast("dict[str, Any]", plain)
 
 

@@ -41,7 +41,7 @@ def arrange(arguments: Sequence[str], script: str, sweepable: bool) -> list[str]
             flags.append(word)
         elif word.startswith("-"):
             raise UserError(f"{word} is no flag; values are set as key=value: see --help")
-        elif "=" not in word and not word.startswith("~"):
+        elif word.startswith("=") or ("=" not in word and not word.startswith("~")):
             raise UserError(f"{word!r} sets nothing; give key=value: see --help")
         else:
             values.append(word)

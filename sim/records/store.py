@@ -68,7 +68,9 @@ def iter_rows(directory: Path, kind: type[R]) -> Iterator[R]:
             try:
                 yield decoder.decode(line)
             except msgspec.DecodeError as error:
-                raise UserError(f"{path}:{number}: not a {kind.__name__}: {error}") from error
+                raise UserError(
+                    f"{path}:{number}: not a {kind.__name__}: {error}; restore the file from a copy, or remove that line"
+                ) from error
 
 
 def read_rows(directory: Path, kind: type[R]) -> list[R]:

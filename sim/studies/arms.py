@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config import LEARNED, StudyConfig, identity_hash, parse
-from sim.errors import UserError
+from sim.errors import UserError, shown
 from sim.records.run_dir import ARMS, CONFIG, claim, make_exclusively, read_config, tracked, write_config
 from sim.records.store import RunStore
 from sim.studies.opening import check_unchanged
@@ -94,7 +94,10 @@ def arm_configs(data: Mapping[str, Any], root: Path) -> dict[str, dict[str, Any]
 
 def _arm(data: Mapping[str, Any], name: str, root: Path) -> dict[str, Any]:
     config = copy.deepcopy({key: value for key, value in data.items() if key not in ("arms", "transfer")})
-    for key, value in data["arms"][name].items():
+    changes = data["arms"][name]
+    if not isinstance(changes, Mapping):
+        raise UserError(f"arms.{name} is {shown(changes)}; give what differs: {{dotted.key: value}}")
+    for key, value in changes.items():
         _set(config, key, value, name)
     study = {"name": name, "arms": {}, "transfer": False, "output": str(root), "resume": str(root / name)}
     return config | study

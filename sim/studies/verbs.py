@@ -26,6 +26,10 @@ def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: t
     line starts from the recorded configuration. With `plan` the cost is printed instead, and nothing is written.
     """
     if data["plan"]:
+        if data["resume"] is not None:
+            raise UserError(
+                "plan is on with resume; a plan rehearses whole studies only, so leave out one of them"
+            )
         from sim.studies.plan_table import print_plan
 
         print_plan(data, stages)

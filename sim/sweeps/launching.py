@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from sim.config import identity_hash
 from sim.errors import UserError
-from sim.records.run_dir import FINISHED
+from sim.records.run_dir import FINISHED, read_config
 from sim.records.sweep_dir import Outcome, outcomes
 from sim.studies.progress import Reporter
 from sim.sweeps.plan import Cell, cell_directory, write_sweep
@@ -55,6 +55,7 @@ def plan_sweep(
             raise UserError("plan is on, and a plan is not swept; leave out -m, or give the study arms")
         try:
             task.check(config)
+            _check_resumed(config)
         except UserError as error:
             own = [override for override in overrides if override not in shared]
             raise UserError(f"cell {number} ({_shown(own)}): {error}") from error
@@ -97,6 +98,12 @@ def _refuse_own_launcher(runtime: Any) -> None:
                 f"{file}: chooses a launcher, which a sweep does not see; choose it on the command line with "
                 f"{LAUNCHER}=<name>"
             )
+
+
+def _check_resumed(config: Mapping[str, Any]) -> None:
+    """A cell may go on with a run, but makes none where `resume` names none."""
+    if config.get("resume") is not None:
+        read_config(Path(str(config["resume"])))
 
 
 def _shown(overrides: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ own. Every error names file, task and field. Nothing here knows how tasks are ge
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -71,7 +72,7 @@ def write_tasks(path: str | Path, tasks: Iterable[HiddenProfileTask]) -> None:
 def read_records(path: str | Path) -> list[Record]:
     """The JSON objects of a task file. Raises UserError for anything but a non-empty list of objects."""
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}); give the path of a JSON list of tasks"
@@ -154,8 +155,16 @@ def _evidence(name: str, value: Any) -> tuple[tuple[float, ...], ...] | None:
                 f"task {shown(name)}: field 'evidence': row {place} is {shown(row)}; "
                 "give a list of numbers, one per option"
             )
-        rows.append(tuple(float(x) for x in row))
+        rows.append(tuple(_number(x) for x in row))
     return tuple(rows)
+
+
+def _number(value: float) -> float:
+    """A whole number too large for a float is infinite, and refused as such."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _identifier(path: str | Path, record: Record, place: int) -> str:
@@ -204,6 +213,10 @@ def _parsed(path: str | Path, text: str) -> Any:
 
     try:
         return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique)
+    except RecursionError as error:
+        raise UserError(
+            f"{path}: lists or objects lie too deep in each other; give a JSON list of tasks"
+        ) from error
     except json.JSONDecodeError as error:
         raise UserError(
             f"{path}: line {error.lineno}, column {error.colno}: not JSON ({error.msg}); "

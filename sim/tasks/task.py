@@ -7,6 +7,7 @@ checked when it is built.
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterator
 
 import msgspec
@@ -118,6 +119,8 @@ def _text_problems(task: HiddenProfileTask) -> Iterator[str]:
             yield f"field '{field}': {shown(value)} is not a text; give a string"
         elif not value.strip():
             yield f"field '{field}': {shown(value)} is empty; give a text"
+        elif _broken(value):
+            yield f"field '{field}': {shown(value)} has half a surrogate pair; give whole characters"
 
 
 def _list_problems(task: HiddenProfileTask) -> Iterator[str]:
@@ -136,14 +139,28 @@ def _list_problems(task: HiddenProfileTask) -> Iterator[str]:
                 yield f"field '{field}': entry {place} is {shown(text)}; every entry must be a text"
             elif not text.strip():
                 yield f"field '{field}': entry {place} is {shown(text)}, an empty text; fill it or drop it"
+            elif _broken(text):
+                yield f"field '{field}': entry {place} is {shown(text)}, with half a surrogate pair; give whole characters"
         if len(value) < least:
             yield f"field '{field}': {shown(list(value))} has {len(value)}; give at least {least} {what}"
+
+
+def _broken(text: str) -> bool:
+    """Whether a text cannot be written: JSON's escapes can name half a surrogate pair."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _plain(option: str) -> str:
+    """What a reader sees of an option: no case, no spacing, no invisible marks, one form of each letter."""
+    normal = unicodedata.normalize("NFKC", option)
+    seen = "".join(character for character in normal if unicodedata.category(character) != "Cf")
+    return " ".join(seen.split()).casefold()
 
 
 def _option_problems(task: HiddenProfileTask) -> Iterator[str]:
     seen: dict[str, str] = {}
     for option in task.possible_answers:
-        plain = " ".join(option.split()).casefold()
+        plain = _plain(option)
         if plain in seen:
             yield (
                 f"field 'possible_answers': {shown(option)} and {shown(seen[plain])} are the same option; "

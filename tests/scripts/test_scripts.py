@@ -171,6 +171,9 @@ MISTAKES = [
     (("resume",), "'resume' sets nothing; give key=value"),
     (("--frobnicate",), "--frobnicate is no flag"),
     (("conditions=[rules",), ""),
+    (("=1",), "'=1' sets nothing"),
+    (("~seed",), "seed"),
+    (("++arms={a: 3}",), "arms.a is 3; give what differs"),
 ]
 
 
@@ -182,6 +185,14 @@ def test_a_mistake_is_one_line_and_status_2(arguments: tuple[str, ...], words: s
     assert said.startswith("error: ")
     assert len(said.strip().splitlines()) == 1, said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_makes_no_run_where_resume_names_none(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    status, said = entered("pipeline", "-m", f"resume={missing}", f"output={tmp_path / 'runs'}")
+    assert status == 2
+    assert f"{missing}: not a run directory" in said
+    assert not missing.exists()
 
 
 @pytest.mark.parametrize(("arguments", "words"), MISTAKES[:2])

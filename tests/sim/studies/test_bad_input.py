@@ -77,6 +77,7 @@ def refused(data: dict[str, Any], stages: tuple[str, ...] = ALL) -> str:
         ("seed=-1", "seed is -1"),
         ("seed=abc", "seed: Expected `int`, got `str`"),
         ("name='a b'", "name is 'a b'; use letters, digits"),
+        ("throughput.decode=nan", "throughput.decode is nan"),
         ("from_run=/nowhere", "/nowhere: not a run directory"),
         ("replay=/nowhere", "/nowhere: not a run directory"),
     ],
@@ -142,6 +143,11 @@ def changed(**fields: object) -> str:
         (changed(evidence=[[0.5, 0.5]] * 3), ("evidence", "row 1", "centred")),
         (changed().replace("-0.5", "NaN"), ("NaN",)),
         (changed(id=7.5), ("id", "7.5")),
+        (changed(name="\ud800"), ("'name'", "surrogate")),
+        (changed(hidden_information=["x", "\udfff"]), ("hidden_information", "entry 2", "surrogate")),
+        (changed(possible_answers=["Ferry", "Tunnel", "Fer\u200bry"]), ("possible_answers", "same option")),
+        (changed(possible_answers=["Ferry", "Caf\u00e9", "Cafe\u0301"]), ("possible_answers", "same option")),
+        (changed(evidence=[[10**400, -(10**400)]] * 3), ("evidence", "row 1", "finite")),
         ("", ("empty",)),
         ("[]", ("no task",)),
         ("[{", ("not JSON", "line 1")),
@@ -158,6 +164,23 @@ def test_a_damaged_task_file_is_named_with_task_field_and_value(
     line = refused(config(tmp_path / "runs", "task=file", f"task.path={path}", "split=few"))
     assert line.startswith(str(path))
     assert all(word in line for word in words), line
+
+
+def test_a_training_that_diverges_is_said_and_leaves_no_network(config: Config, tmp_path: Path) -> None:
+    data = config(tmp_path / "runs", "training.learning_rate=1e30", "training.epochs=3")
+    with pytest.raises(UserError, match=r"no longer finite in epoch \d; lower training\.learning_rate"):
+        run_stages(data, {}, ("explore", "train"))
+    assert not list(tmp_path.rglob("mlp.*"))
+
+
+def test_an_output_without_a_name_is_not_the_working_folder(config: Config, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="output is empty"):
+        run_stages({**config(tmp_path), "output": ""}, {}, ALL)
+
+
+def test_a_plan_resumes_nothing(config: Config, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="plan is on with resume"):
+        run_stages({**config(tmp_path), "plan": True, "resume": "/nowhere"}, {}, ALL)
 
 
 def test_two_tasks_of_one_name_and_a_missing_file_are_refused(config: Config, tmp_path: Path) -> None:

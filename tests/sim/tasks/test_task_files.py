@@ -96,10 +96,16 @@ def test_bad_fields(
         ("[-Infinity]", "-Infinity"),
         ('[{"id": 1, "name": "a", "name": "b"}]', "'name' is given twice"),
         (b"[\xff]", "byte 1"),
+        ("[" * 100_000, "too deep"),
     ],
 )
 def test_bad_files(load: Load, write: Write, content: str | bytes, said: str) -> None:
     assert said in message_of(load, write(content))
+
+
+def test_a_byte_order_mark_is_no_fault(records: list[Record], write: Write) -> None:
+    marked = write(b"\xef\xbb\xbf" + json.dumps(records).encode())
+    assert [task.id for task in load_tasks(marked)] == [str(record["id"]) for record in records]
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
