@@ -256,6 +256,11 @@ def test_colours_and_prefixes_of_a_log_are_taken_off(tmp_path: Path) -> None:
     assert last_line(log) == "Loading took 0.2 s"
 
 
+def _heed_interrupts() -> None:
+    """A suite that runs in the background was started with interrupts ignored; a terminal's user was not."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class TestServeScript:
     """scripts/serve.py as a user runs it."""
 
@@ -269,6 +274,7 @@ class TestServeScript:
                 f"server.python={sys.executable}", "server.port=0",
             ],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            preexec_fn=_heed_interrupts,
         )  # fmt: skip
         yield process
         process.kill()
