@@ -21,6 +21,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 _OURS = ("hydra.", "hydra/", "+hydra", "experiment")
 _NOT_COMPARED = ("resume", "progress", "output")
 _LAUNCHER = "hydra/launcher"
+_GLOBAL = "# @package _global_"
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
 
 Verb = Callable[[Mapping[str, Any], Mapping[str, Any]], object]
@@ -66,8 +67,9 @@ class Task:
     def explicit(self, overrides: Sequence[str], data: Mapping[str, Any]) -> dict[str, Any]:
         """What overrides set by themselves, key -> composed value; Hydra's own keys and `resume` left out."""
         keys = [override.lstrip("+~").split("=")[0].split("@")[0] for override in overrides]
-        for override in overrides:
-            keys += _keys_of_experiment(override)
+        spread = {override: _keys_of_global(override) for override in overrides}
+        keys = [key for override, key in zip(overrides, keys, strict=True) if not spread[override]]
+        keys += [key for found in spread.values() for key in found]
         return {
             key: _select(data, key) for key in keys if not key.startswith(_OURS) and key not in _NOT_COMPARED
         }
@@ -96,6 +98,10 @@ def launch(verb: Verb, config_name: str = "study", check: Check | None = None) -
         _leave(str(error), 2)
     except KeyboardInterrupt:
         _leave("stopped", 130)
+    except BrokenPipeError:
+        if not {"-h", "--help"} & set(sys.argv):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (HydraException, OmegaConfBaseException) as error:
         _leave(f"{explain(error, CONF, config_name)}; see --help for what can be set", 2)
     if task.sweep is not None:
@@ -111,6 +117,7 @@ def _compose_and_run(task: Task, config_name: str) -> None:
     name = launch_id()
     _forget_namesakes()
     OmegaConf.register_new_resolver("launch_id", lambda: name, replace=True)
+    OmegaConf.register_new_resolver("purpose", lambda: sys.modules["__main__"].__doc__ or "", replace=True)
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(task)()
 
 
@@ -175,15 +182,19 @@ def resolved(composed: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", plain)
 
 
-def _keys_of_experiment(override: str) -> list[str]:
-    """The dotted keys that `experiment=NAME` sets by itself; none for any other override."""
+def _keys_of_global(override: str) -> list[str]:
+    """The dotted keys that GROUP=NAME sets by itself where the file's keys stand at the top of the configuration
+    (`experiment`, `controller`, `size`); none for any other override."""
     import yaml
 
-    name, _, value = override.lstrip("+").partition("=")
-    path = CONF / "experiment" / f"{value}.yaml"
-    if name != "experiment" or not path.is_file():
+    group, _, name = override.lstrip("+").partition("=")
+    path = CONF / group / f"{name}.yaml"
+    if not path.is_file():
         return []
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    if not text.startswith(_GLOBAL):
+        return []
+    content = yaml.safe_load(text) or {}
     return list(_leaves({key: part for key, part in content.items() if key != "defaults"}))
 
 

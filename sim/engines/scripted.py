@@ -5,7 +5,7 @@ trying a configuration out without any model.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,14 +36,24 @@ def echo(request: ChatRequest) -> str:
     line = lines[request.key % len(lines)]
     if request.schema is None:
         return line
-    properties: Any = request.schema["properties"]
-    return json.dumps({name: _example(what, request.key, line) for name, what in properties.items()})
+    return json.dumps(_example(request.schema, request.schema.get("$defs", {}), request.key, line))
 
 
-def _example(what: dict[str, Any], key: int, line: str) -> object:
+def _example(what: Mapping[str, Any], defined: Any, key: int, line: str) -> object:
+    """A value that a JSON schema allows; arrays are as short as may be."""
+    if "$ref" in what:
+        return _example(defined[what["$ref"].rpartition("/")[2]], defined, key, line)
+    if "anyOf" in what:
+        return _example(what["anyOf"][key % len(what["anyOf"])], defined, key, line)
     if "enum" in what:
         return what["enum"][key % len(what["enum"])]
-    return line[: what.get("maxLength", len(line))] if what["type"] == "string" else 0.5
+    if what["type"] == "object":
+        return {name: _example(part, defined, key, line) for name, part in what["properties"].items()}
+    if what["type"] == "array":
+        return [_example(what["items"], defined, key, line)] * what.get("minItems", 0)
+    if what["type"] == "string":
+        return line[: what.get("maxLength", len(line))]
+    return {"boolean": False, "integer": 0, "null": None}.get(what["type"], 0.5)
 
 
 def equally(request: ChooseRequest) -> tuple[float, ...]:

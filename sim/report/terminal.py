@@ -253,6 +253,8 @@ def coverage_table(coverage: pd.DataFrame, certificates: pd.DataFrame) -> Table:
         mine = shown[shown["condition"] == row["condition"]].set_index("round").to_dict("index")
         cells = [_covered(mine.get(number)) for number in rounds]
         table.add_row(escape(str(row["condition"])), *cells, _number(row["vacuous"], 2))
+    if len(shown) and not shown["certified"].astype(bool).all():
+        table.caption, table.caption_justify = "?: too few families reached the round to certify it", "left"
     return table
 
 

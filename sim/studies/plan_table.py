@@ -20,6 +20,7 @@ from sim.studies.plan import Cost, Line, plan
 from sim.studies.progress import Reporter
 from sim.studies.study import Tasks
 
+_WIDEST = 1000
 _HEADINGS = (
     "discus-\nsions", "\nbranches", "\ncalls", "tokens\nread", "from\ncache", "tokens\nwritten", "GPU-\nhours",
 )  # fmt: skip
@@ -74,6 +75,9 @@ def print_plan(data: Mapping[str, Any], stages: tuple[str, ...], console: Consol
     total = sum((arm.cost for arm in arms), Cost())
     hours = _sum([arm.hours(arm.cost) for arm in arms])
     table.add_row("together", *_cells(sum(arm.discussions for arm in arms), total, hours), style="bold")
+    # A number cut short is worse than a line that wraps.
+    wanted = out.measure(table, options=out.options.update(max_width=_WIDEST)).maximum
+    out.width = max(out.width, wanted)
     out.print(table)
     without = _sum([arm.hours(arm.cost, cache=False) for arm in arms])
     for sentence in _notes(arms[0], without):
@@ -100,7 +104,7 @@ def _rehearsed(data: Mapping[str, Any], stages: tuple[str, ...]) -> list[_Arm]:
 def _alike(config: StudyConfig, tasks: Tasks) -> bytes:
     """What decides the work of a study: all but the models and where things are written."""
     bare = msgspec.structs.replace(
-        config, name="any", model={}, engine={}, seats=SeatsConfig(), output="", resume=None
+        config, name="any", model={}, engine={}, seats=SeatsConfig(), output="any", resume=None
     )
     return msgspec.json.encode([bare, tasks], order="sorted")
 

@@ -147,8 +147,13 @@ def _as_tuple(name: str, field: str, value: Any) -> tuple[Any, ...]:
 def _evidence(name: str, value: Any) -> tuple[tuple[float, ...], ...] | None:
     if value is None:
         return None
+    if not isinstance(value, list):
+        raise UserError(
+            f"task {shown(name)}: field 'evidence': {shown(value)} is no list; give one list of numbers per clue, "
+            "the shared clues first"
+        )
     rows = []
-    for place, row in enumerate(_as_tuple(name, "evidence", value), start=1):
+    for place, row in enumerate(value, start=1):
         numbers = isinstance(row, list) and all(type(x) in (int, float) for x in row)
         if not numbers:
             raise UserError(

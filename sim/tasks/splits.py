@@ -18,6 +18,8 @@ from sim.tasks.task import HiddenProfileTask
 
 Tasks: TypeAlias = tuple[HiddenProfileTask, ...]
 
+_JOINED = " (without a field 'family', tasks with a text in common are one family)"
+
 
 def split_by_family(
     tasks: Sequence[HiddenProfileTask], shares: Mapping[str, float | int], seed: int
@@ -106,14 +108,14 @@ def _sizes(shares: Mapping[str, float | int], n_families: int) -> dict[str, int]
     if rest < 0:
         raise UserError(
             f"splits {shown(dict(shares))}: {sum(counts.values())} families are asked for and {n_families} "
-            "are there; give more tasks or smaller counts"
+            f"are there; give more tasks or smaller counts{_JOINED}"
         )
     sizes = {**counts, **_rounded(fractions, rest)}
     for name, share in shares.items():
         if sizes[name] == 0:
             raise UserError(
                 f"split {shown(name)}: a share of {shown(share)} of {rest} families (of {n_families}, after "
-                "counts) is 0 tasks; give more tasks or a larger share"
+                f"counts) is 0 tasks; give more tasks or a larger share{_JOINED}"
             )
     return {name: sizes[name] for name in shares}
 

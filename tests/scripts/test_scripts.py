@@ -21,6 +21,7 @@ import msgspec
 import pytest
 
 from sim.records.rows import BranchRow, DecisionRow, EpisodeRow, VoteRow
+from sim.records.run_dir import read_config
 from sim.records.store import read_rows
 from sim.tasks import load_tasks
 
@@ -208,7 +209,15 @@ def test_a_mistake_ends_a_real_process_with_status_2(
 
 
 @pytest.mark.parametrize(
-    "override", ["conformal.alpha=0.2", "task=demo", "seed=1", "world.horizon=3", "experiment=method9"]
+    "override",
+    [
+        "conformal.alpha=0.2",
+        "task=demo",
+        "seed=1",
+        "world.horizon=3",
+        "experiment=method9",
+        "controller=greedy",
+    ],
 )
 def test_a_run_is_not_resumed_under_other_overrides(override: str, whole: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
@@ -230,6 +239,33 @@ def test_help_names_groups_examples_and_values() -> None:
     assert done.returncode == 0
     for words in ("conformal", "travel_hard", "resume=", "explore_seeds", "group=file"):
         assert words in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "purpose"), [("calibrate", "Calibrate the gate of"), ("bench", "The performance table")]
+)
+def test_help_says_what_the_script_is_for(script: str, purpose: str) -> None:
+    done = run(script, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"{script}.py: {purpose}")
+
+
+def test_help_may_be_cut_short_by_its_reader() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        done = subprocess.run(
+            command("pipeline", "--help"), stdout=closed, stderr=subprocess.PIPE, timeout=120
+        )
+    assert done.stderr == b""
+
+
+def test_a_replay_takes_a_controller_file_on_top(whole: Path, tmp_path: Path) -> None:
+    own = ("controller=rules", "conditions=[hidden_post,rules]")
+    status, said = entered("pipeline", f"replay={whole}", *own, f"output={tmp_path}")
+    assert status == 0, said
+    (again,) = tmp_path.iterdir()
+    assert read_config(again)["certified"] == ["rules"]
 
 
 def test_task_files_round_trip_through_the_script(tmp_path: Path) -> None:

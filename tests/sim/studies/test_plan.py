@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,9 @@ def test_a_group_takes_the_mean_of_its_members(config: Config, tmp_path: Path) -
 def test_a_world_without_a_model_is_not_planned(config: Config, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="world=cognitive calls no model; choose world=language"):
         planned(config(tmp_path), "evaluate")
+
+
+def test_no_number_is_cut_on_a_narrow_terminal(config: Config, tmp_path: Path) -> None:
+    out = Console(record=True, width=40, file=io.StringIO())
+    print_plan(config(tmp_path, *LANGUAGE, "progress=false"), ("evaluate",), out)
+    assert "…" not in out.export_text()

@@ -137,7 +137,7 @@ def test_a_split_by_task_is_caught(split: Split, sound: bool) -> None:
     ("shares", "said"),
     [
         ({"train": 0.95, "test": 0.05}, ["'test'", "0.05", "0 tasks"]),
-        ({"train": 3, "test": 1.0}, ["'test'", "0 families", "larger share"]),
+        ({"train": 3, "test": 1.0}, ["'test'", "0 families", "larger share", "a text in common"]),
         ({"train": 2, "test": 2}, ["4 families", "3 are there", "more tasks"]),
         ({"train": 0.7, "test": 0.5}, ["1.2", "at most 1"]),
         ({"train": 0}, ["'train'", "0;"]),

@@ -122,7 +122,8 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         ([[0, 0, 0]] * 4 + [[None, 0, 0]], "row 5"),
         ([[0, 0, 0]] * 4 + [[True, 0, 0]], "row 5"),
         ([[0, 0, 0]] * 4 + ["abc"], "row 5"),
-        ("abc", "list"),
+        ("abc", "one list of numbers per clue"),
+        ({"shared": [[0, 0, 0]]}, "one list of numbers per clue"),
     ],
 )
 def test_bad_evidence(records: list[Record], write: Write, evidence: object, said: str) -> None:
