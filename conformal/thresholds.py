@@ -42,7 +42,9 @@ _KINDS: Mapping[str, type] = {
     "policy_hash": str,
     "policy": dict,
     "deployment_hash": str,
+    "seal": str,
 }
+_SEALS = ("deployment_hash", "seal")
 _POLICY_INCLUDES_ACCEPTANCE = frozenset({"pilot", "sequential", "lockstep", "risk"})
 
 
@@ -122,18 +124,19 @@ class Thresholds:
     __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready content; +inf is spelled "inf"."""
+        """JSON-ready content, +inf spelled "inf", with a hash of it all: an edited file is refused."""
         content: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
         content.update({name: spell(content[name]) for name in _ARRAYS})
         content["folds"] = {name: list(units) for name, units in self.folds.items()}
         content["policy"] = dict(self.policy)
-        return content | {"deployment_hash": self.deployment_hash}
+        content["deployment_hash"] = self.deployment_hash
+        return content | {"seal": policy_hash(content)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], source: str = "thresholds") -> Thresholds:
         """Inverse of `to_dict`; ValueError naming the source and field if missing, unknown or altered."""
         check_fields(content, _KINDS, source)
-        body = {name: content[name] for name in _KINDS if name != "deployment_hash"}
+        body = {name: content[name] for name in _KINDS if name not in _SEALS}
         body.update({name: parse_numbers(body[name], source, name) for name in ("values", "acceptance")})
         body.update({name: parse_counts(body[name], source, name) for name in ("n", "k")})
         try:
@@ -143,6 +146,10 @@ class Thresholds:
         if thresholds.deployment_hash != content["deployment_hash"]:
             raise PolicyMismatch(
                 f"{source}: acceptance or policy_hash was altered after calibration; calibrate again"
+            )
+        if thresholds.to_dict()["seal"] != content["seal"]:
+            raise PolicyMismatch(
+                f"{source}: is not as calibration wrote it; restore the file, or calibrate again"
             )
         return thresholds
 

@@ -29,7 +29,7 @@ from sim.records.run_dir import (
     state_of,
 )
 from sim.records.store import episode_key, finished_decisions, iter_rows, read_rows
-from sim.tasks.files import load_tasks
+from sim.tasks.files import load_recorded_tasks
 from sim.tasks.task import HiddenProfileTask
 
 EVALUATION = "evaluate"
@@ -104,6 +104,7 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
             f"{path}: is not a directory; give a run directory, such as runs/<study>-<hash>-<launch>"
         )
     config = read_config(path) if (path / CONFIG).exists() else {}
+    made = _object(path / PROVENANCE)
     episodes = list({episode_key(row): row for row in read_rows(path, EpisodeRow)}.values())
     tested = {row.task for row in episodes if row.stage == EVALUATION}
     wanted = [row for row in episodes if row.stage == EVALUATION or row.stage.startswith(CALIBRATION)]
@@ -120,11 +121,11 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
         decisions=tuple(sorted(decisions, key=lambda d: (d.stage, d.condition, d.task, d.seed, d.round))),
         branches=tuple(sorted(branches, key=lambda b: (b.task, b.seed, b.path))),
         votes=tuple(sorted(votes, key=lambda v: (v.task, v.seed, v.path))),
-        tasks=_tasks(path / "tasks.json"),
+        tasks=_tasks(path / "tasks.json", made.get("data_hash")),
         certificates=read_certificates(Path(config.get("from_run") or path) / "thresholds.json"),
         cards=read_cards(path / "controller"),
         config=config,
-        provenance=_object(path / PROVENANCE),
+        provenance=made,
         calls=tuple(calls),
     )
 
@@ -174,8 +175,8 @@ def read_cards(folder: Path) -> Cards:
     return {path.parent.name: card for path, card in cards.items()}
 
 
-def _tasks(path: Path) -> dict[str, HiddenProfileTask]:
-    return {task.id: task for task in load_tasks(path)} if path.exists() else {}
+def _tasks(path: Path, recorded_hash: str | None) -> dict[str, HiddenProfileTask]:
+    return {task.id: task for task in load_recorded_tasks(path, recorded_hash)} if path.exists() else {}
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +23,16 @@ from sim.records.run_dir import PROVENANCE, claim, provenance, read_config, read
 from sim.records.store import RunStore, iter_rows
 from sim.studies.checks import check_config, check_folds
 from sim.studies.study import Study, Tasks, make_folds
-from sim.tasks import demo_task, fetch_hiddenbench, generate_method, generate_travel, load_tasks, write_tasks
+from sim.tasks import (
+    demo_task,
+    fetch_hiddenbench,
+    generate_method,
+    generate_travel,
+    load_recorded_tasks,
+    load_tasks,
+    tasks_hash,
+    write_tasks,
+)
 from sim.worlds.cognitive import CognitiveWorld
 from sim.worlds.protocol import World
 
@@ -125,19 +133,20 @@ def _lookup(data: Any, key: str) -> Any:
 @asynccontextmanager
 async def opened(directory: Path, config: StudyConfig, store: RunStore) -> AsyncIterator[Study]:
     """The study of a run directory, whose store is held open, and its world, which is closed at the end."""
-    tasks = tuple(load_tasks(directory / TASKS))
+    made = directory / PROVENANCE
+    recorded = read_provenance(directory).get("data_hash") if made.exists() else None
+    tasks = load_recorded_tasks(directory / TASKS, recorded)
     folds = make_folds(tasks, config)
     async with opened_world(directory, config, store) as (world, identity, engine):
-        if not (directory / PROVENANCE).exists():
-            write_json(directory / PROVENANCE, provenance(_fingerprint(tasks, folds, identity)))
+        if not made.exists():
+            write_json(made, provenance(_fingerprint(tasks, folds, identity)))
         own_records = isinstance(config.world, LanguageWorldConfig) and config.replay is None
         yield Study(config, directory, folds, world, identity, store, engine, own_records)
 
 
 def _fingerprint(tasks: Tasks, folds: Mapping[str, Tasks], identity: Mapping[str, object]) -> dict[str, Any]:
-    encoded = msgspec.json.encode(tasks)
     return {
-        "data_hash": hashlib.blake2b(encoded, digest_size=16).hexdigest(),
+        "data_hash": tasks_hash(tasks),
         "folds": {name: len(part) for name, part in folds.items()},
         "world": dict(identity),
     }

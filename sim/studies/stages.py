@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from conformal import PolicyMismatch, Thresholds
+from conformal.ranks import exact_level
 from conformal.thresholds import check_use
 from controllers.llm import Asked
 from controllers.protocol import Controller
@@ -255,6 +256,12 @@ def gate_policy(study: Study, policy: Policy, found: dict[str, Thresholds]) -> P
         raise UserError(
             f"{path}: {policy.name} has thresholds for {found[policy.name].rounds} rounds, but this study's "
             f"discussions take up to {rounds_of(study)}; calibrate with tasks as long as these"
+        )
+    alpha = study.config.conformal.alpha
+    if found[policy.name].alpha != float(exact_level(alpha)):
+        raise UserError(
+            f"{path}: {policy.name} was calibrated for alpha {found[policy.name].alpha:g}, but conformal.alpha is "
+            f"{alpha:g}; calibrate again, or set conformal.alpha to what it was"
         )
     parts = describe_policy(study.config, policy, study.world_identity)
     units = {task.family for task in fold(study, "test")}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sim.tasks.demo import demo_task
 from sim.tasks.families import family_names
-from sim.tasks.files import load_tasks, write_tasks
+from sim.tasks.files import load_recorded_tasks, load_tasks, tasks_hash, write_tasks
 from sim.tasks.hiddenbench import fetch_hiddenbench, load_hiddenbench, position_baselines
 from sim.tasks.methodmodel import MethodParams, generate_method, method_evidence
 from sim.tasks.splits import check_disjoint, folds, halves, one_per_family, split_by_family
@@ -30,12 +30,14 @@ __all__ = [
     "generate_travel",
     "halves",
     "load_hiddenbench",
+    "load_recorded_tasks",
     "load_tasks",
     "method_evidence",
     "one_per_family",
     "position_baselines",
     "read_points",
     "split_by_family",
+    "tasks_hash",
     "verify_travel",
     "write_tasks",
 ]

@@ -6,6 +6,7 @@ own. Every error names file, task and field. Nothing here knows how tasks are ge
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -35,6 +36,11 @@ OWN_FIELDS = ("family", "evidence")
 _LIST_FIELDS = ("shared_information", "hidden_information", "possible_answers")
 
 
+def tasks_hash(tasks: Sequence[HiddenProfileTask]) -> str:
+    """Hash of the content of some tasks, in their order."""
+    return hashlib.blake2b(msgspec.json.encode(tasks), digest_size=16).hexdigest()
+
+
 def load_tasks(path: str | Path) -> tuple[HiddenProfileTask, ...]:
     """Tasks of a file in either form; without the field `family`, tasks that share facts share one.
 
@@ -50,6 +56,19 @@ def load_tasks(path: str | Path) -> tuple[HiddenProfileTask, ...]:
         )
     own = ("family",) if with_family else ()
     return build_tasks(path, records, required=HIDDENBENCH_FIELDS + own, optional=("evidence",))
+
+
+def load_recorded_tasks(path: str | Path, recorded_hash: str | None) -> tuple[HiddenProfileTask, ...]:
+    """The tasks of a run, as they were when it was made; UserError where the file says something else since.
+
+    Without a recorded hash (a run that was never opened) there is nothing to hold them against.
+    """
+    tasks = load_tasks(path)
+    if recorded_hash is not None and tasks_hash(tasks) != recorded_hash:
+        raise UserError(
+            f"{path}: holds other tasks than the run was made with; restore the file, or start a new run"
+        )
+    return tasks
 
 
 def write_tasks(path: str | Path, tasks: Iterable[HiddenProfileTask]) -> None:

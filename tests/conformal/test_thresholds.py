@@ -97,6 +97,11 @@ def test_altered_or_broken_files_are_refused(tmp_path: Path) -> None:
     content = certify(scores, reached, pilot, units=names(40)).to_dict()
     for change, message in (
         ({"acceptance": [9.0, 9.0, 9.0]}, "altered after calibration"),
+        ({"values": [0.5, 0.5, 0.5]}, "not as calibration wrote it"),
+        ({"certified": [False, False, False]}, "not as calibration wrote it"),
+        ({"n": [99, 99, 99]}, "not as calibration wrote it"),
+        ({"alpha": 0.05}, "not as calibration wrote it"),
+        ({"guarantee": "anything"}, "not as calibration wrote it"),
         ({"values": [1.0, "nan", 1.0]}, "'nan'"),
         ({"n": ["a", 1, 1]}, r"t\.json: n holds 'a'; expected whole numbers"),
         ({"alpha": "0.1"}, "field 'alpha' is '0.1'; expected a float"),

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sim.errors import UserError
 from sim.records.run_dir import read_json, write_json
+from sim.report.build import build_report
 from sim.studies.verbs import run_stages
-from sim.tasks import generate_travel, split_by_family, write_tasks
+from sim.tasks import generate_travel, load_tasks, split_by_family, write_tasks
 
 ALL = ("explore", "train", "calibrate", "evaluate")
 Config = Callable[..., dict[str, Any]]
@@ -244,6 +246,28 @@ def test_thresholds_changed_by_hand_are_refused(finished: Path, config: Config, 
     write_json(run / "thresholds.json", content)
     with pytest.raises(UserError, match="altered after calibration"):
         run_stages({**config(tmp_path), "resume": str(run)}, {}, ("evaluate",))
+
+
+def test_a_level_changed_after_calibration_is_refused(finished: Path, config: Config, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "copy")
+    text = (run / "config.yaml").read_text()
+    assert "alpha: 0.1\n" in text
+    (run / "config.yaml").write_text(text.replace("alpha: 0.1\n", "alpha: 0.2\n"))
+    with pytest.raises(UserError, match=r"was calibrated for alpha 0\.1, but conformal\.alpha is 0\.2"):
+        run_stages({**config(tmp_path), "resume": str(run)}, {}, ("evaluate",))
+
+
+def test_tasks_changed_after_the_run_was_made_are_refused_by_resume_and_report(
+    finished: Path, config: Config, tmp_path: Path
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "copy")
+    first, *others = load_tasks(run / "tasks.json")
+    wrong = next(option for option in first.possible_answers if option != first.correct_answer)
+    write_tasks(run / "tasks.json", [msgspec.structs.replace(first, correct_answer=wrong), *others])
+    with pytest.raises(UserError, match=r"tasks\.json: holds other tasks than the run was made with"):
+        run_stages({**config(tmp_path), "resume": str(run)}, {}, ("evaluate",))
+    with pytest.raises(UserError, match=r"tasks\.json: holds other tasks than the run was made with"):
+        build_report(run)
 
 
 def test_test_tasks_longer_than_any_of_the_calibration_fold_get_infinite_thresholds(
