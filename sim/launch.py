@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sim.errors import UserError
-from sim.overrides import arrange, explain, swept
+from sim.overrides import arrange, explain, refuse_misplaced, swept
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 _OURS = ("hydra.", "hydra/", "+hydra", "experiment")
@@ -92,6 +92,7 @@ def launch(verb: Verb, config_name: str = "study", check: Check | None = None) -
 
     task = Task(verb, check)
     try:
+        refuse_misplaced(sys.argv[1:], config_name)
         sys.argv[1:] = arrange(sys.argv[1:], task.script, sweepable=check is not None)
         _compose_and_run(task, config_name)
     except UserError as error:

@@ -48,6 +48,16 @@ def arrange(arguments: Sequence[str], script: str, sweepable: bool) -> list[str]
     return [*flags, *values, f"hydra.job.name={script}"]
 
 
+def refuse_misplaced(arguments: Sequence[str], config_name: str) -> None:
+    """Raise UserError for an experiment of another script: a captain's in a discussion's, or the other way."""
+    for word in arguments:
+        key, _, name = word.partition("=")
+        ours = name.startswith("captain_") == (config_name == "captain")
+        if key == "experiment" and name not in ("", "null") and not ours:
+            script = "pipeline.py" if config_name == "captain" else "captain.py"
+            raise UserError(f"{word} is an experiment of scripts/{script}; run it there")
+
+
 def explain(error: Exception, conf: Path, config_name: str) -> str:
     """What Hydra or OmegaConf found wrong, in one line; with the nearest key where one is misspelt."""
     text = _one_line(error)

@@ -169,6 +169,7 @@ MISTAKES = [
         ("task=file", "task.path=/nowhere.json", "split=few", "conformal=trajectory"),
         "/nowhere.json: cannot be read",
     ),
+    (("experiment=captain_adaptive",), "an experiment of scripts/captain.py; run it there"),
     (("resume",), "'resume' sets nothing; give key=value"),
     (("--frobnicate",), "--frobnicate is no flag"),
     (("conditions=[rules",), ""),
