@@ -61,9 +61,11 @@ class ServerJob:
         python = root / "python"
         python.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} "$@"\n')
         python.chmod(0o755)
+        (root / "weights").mkdir()
+        model = f"model.id={root}/weights"
         self.environment = environment
         self.said = ask(
-            environment, *script("serve", *PLACE, f"server.python={python}", f"output={root}/servers")
+            environment, *script("serve", *PLACE, model, f"server.python={python}", f"output={root}/servers")
         )
         (folder,) = (root / "servers").iterdir()
         self.number = self.said.split()[1]

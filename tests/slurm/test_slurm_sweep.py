@@ -26,7 +26,7 @@ LAUNCHER = (
 )  # fmt: skip
 SIZES = (
     "task=file", "split.train=20", "split.pilot=40", "split.calibration=40", "split.test=100", "world.batch=1",
-    "training.epochs=3",
+    "training.epochs=3", "test_seeds=[0,1,2,3]",
 )  # fmt: skip
 KILLED, BROKEN = 1, 5
 STRAY = {"SLURM_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "99", "SLURM_NTASKS": "3", "SBATCH_PARTITION": "nowhere"}
