@@ -132,6 +132,11 @@ def engine(place: Place) -> OpenEngine:
     return opened
 
 
+def _heed_interrupts() -> None:
+    """A suite that runs in the background was started with interrupts ignored; a terminal's user was not."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Script:
     """One of the scripts as a process, with its output in a file."""
 
@@ -140,8 +145,9 @@ class Script:
         command = [python, f"scripts/{name}.py", *arguments]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **SMALL_CACHE}
-            )
+                command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **SMALL_CACHE},
+                preexec_fn=_heed_interrupts,
+            )  # fmt: skip
 
     def wait_for(self, condition: Callable[[], bool], within_s: float) -> None:
         """Return when a condition holds; fails if the process ends before, or time runs out."""
