@@ -1,8 +1,11 @@
-"""Speed of the cognitive world: branches a second on one core, and how a study's time and memory grow."""
+"""Speed of the cognitive world: branches a second on one core, the quickstart, and how a whole pipeline's time and
+memory grow with its tasks.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from collections.abc import Iterator
 
@@ -22,10 +25,10 @@ from sim.tasks import generate_travel
 from sim.worlds.cognitive import Cognition, CognitiveWorld
 from sim.worlds.protocol import Episodes
 
-_STUDY = """
+_PIPELINE = """
+from sim.launch import composed
 from sim.studies.verbs import run_stages
-from sim.bench.cognitive import study_config
-run_stages(study_config({tasks}), {{}}, ("evaluate",))
+run_stages(composed(*{words}), {{}}, ("explore", "train", "calibrate", "evaluate", "report"))
 """
 
 
@@ -49,42 +52,35 @@ def branches_per_second(size: int) -> float:
     return float(np.nansum(trace.branches)) / elapsed
 
 
-def study_config(tasks: int) -> dict[str, object]:
-    """The configuration of an evaluation of `tasks` tasks that keeps outcomes only."""
-    from sim.launch import composed
-
-    return composed(
-        f"task.count={tasks}",
-        "split.train=0",
-        "split.pilot=0",
-        "split.calibration=0",
-        f"split.test={tasks}",
-        "conditions=[hidden_post,rules]",
-        "certified=[]",
-        "record=episodes",
-        "name=bench",
-        "progress=false",
-        "output=runs/.bench",
-    )
-
-
 def measure(config: BenchConfig) -> Iterator[Measurement]:
-    """Branches a second for B = 1, 64 and 4,096; time and memory at 1,000 to 100,000 tasks."""
+    """Branches a second for B = 1, 64 and 4,096; the quickstart; whole pipelines of 1,000 to 100,000 tasks."""
     for size in (1, 64, 4096):
         value, low, high = repeated(lambda size=size: branches_per_second(size), 2 if config.reduced else 5)  # type: ignore[misc]
         target = "≥ 100,000" if size == 4096 else ""
         yield Measurement("cognitive", f"branches a second, B = {size:,}", value, low, high, "1/s", target)
-    for tasks in (1_000, 10_000) if config.reduced else (1_000, 10_000, 100_000):
-        wall, peak = peak_memory_mb(_STUDY.format(tasks=tasks))
-        yield Measurement(
-            "cognitive",
-            f"study of {tasks:,} tasks, time a task",
-            1e3 * wall / tasks,
-            1e3 * wall / tasks,
-            1e3 * wall / tasks,
-            "ms",
-        )
-        target = "≤ 2,000" if tasks == 100_000 else ""
-        yield Measurement(
-            "cognitive", f"study of {tasks:,} tasks, peak memory", peak, peak, peak, "MB", target
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        value, low, high = repeated(lambda: _pipeline(folder)[0], 1 if config.reduced else 3)
+        yield Measurement("cognitive", "quickstart pipeline", value, low, high, "s", "≤ 45")
+        for tasks in (1_000, 10_000) if config.reduced else (1_000, 10_000, 100_000):
+            yield from _grown(tasks, folder)
+
+
+def _grown(tasks: int, folder: str) -> Iterator[Measurement]:
+    """Time a task and peak memory of a pipeline of so many tasks, half of them held out."""
+    folds = (
+        f"split={{train: {tasks // 4}, pilot: {tasks // 8}, calibration: {tasks // 8}, test: {tasks // 2}}}"
+    )
+    wall, peak = _pipeline(
+        folder, f"task.count={tasks}", folds, "conditions=[hidden_post,mlp]", "certified=[mlp]",
+        "training.epochs=5", "record=decisions",
+    )  # fmt: skip
+    a_task, target = 1e3 * wall / tasks, "≤ 2,000" if tasks == 100_000 else ""
+    yield Measurement("cognitive", f"pipeline of {tasks:,} tasks, time a task", a_task, a_task, a_task, "ms")
+    yield Measurement(
+        "cognitive", f"pipeline of {tasks:,} tasks, peak memory", peak, peak, peak, "MB", target
+    )
+
+
+def _pipeline(folder: str, *words: str) -> tuple[float, float]:
+    """Wall seconds and peak memory (MB) of a whole pipeline in a process of its own."""
+    return peak_memory_mb(_PIPELINE.format(words=(*words, "progress=false", f"output={folder}")))

@@ -12,8 +12,9 @@ BENCHES = ("cognitive", "records", "certificates", "screening", "training", "vie
 class LanguageBench(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sizes of the language bench; `task_file` null takes generated tasks in HiddenBench's form.
 
-    `model_cores` compute in the server (null: all of this machine's). `tasks` discussions of `rounds` rounds are in flight at once. Belief modes and the plain sequential runner, which
-    take several times as long, are measured on `few_tasks` and `few_rounds`.
+    `model_cores` compute in the server (null: all of this machine's). `tasks` discussions of `rounds` rounds are in
+    flight at once. Belief modes and the plain sequential runner, which take several times as long, are measured on
+    `few_tasks` and `few_rounds`.
     """
 
     python: str

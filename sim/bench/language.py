@@ -93,7 +93,7 @@ def measure(config: BenchConfig) -> Iterator[Measurement]:
         write_tasks(folder / "tasks.json", tasks)
         bench = _Bench(server, sizes, folder, tasks)
         yield from _belief_modes(bench)
-        yield from _over_raw(bench)
+        yield from _at_full_size(bench)
 
 
 def _tasks(sizes: LanguageBench) -> tuple[HiddenProfileTask, ...]:
@@ -106,49 +106,64 @@ def _line(what: str, values: Sequence[float], unit: str, target: str = "") -> Me
     return Measurement("language", what, statistics.median(values), min(values), max(values), unit, target)
 
 
-def _over_raw(bench: _Bench) -> Iterator[Measurement]:
-    """Overhead, cache, requests in flight and rates at full size.
+@dataclass(frozen=True)
+class _Repetition:
+    """An exploration, its requests sent raw, and the plain runners, one after the other: wall seconds of the first
+    two, branches a second of all but the raw requests."""
 
-    In every second repetition the raw requests come first: those of the exploration before.
-    """
+    wall: float
+    raw: float
+    share: float
+    in_flight: tuple[int, ...]
+    rate: float
+    threads: float
+    sequential: float
+
+
+def _repetitions(bench: _Bench) -> Iterator[_Repetition]:
+    """In every second repetition the raw requests come first: those of the exploration before."""
     latest, _ = bench.explored()
-    walls, raws, shares, flights = [], [], [], []
+    few = bench.tasks[: bench.few_tasks]
     for repetition in range(bench.sizes.repetitions):
         raw_first = repetition % 2 == 1
         raw = bench.replayed(latest) if raw_first else 0.0
         latest, share = bench.explored()
-        raws.append(raw if raw_first else bench.replayed(latest))
-        walls.append(latest.seconds)
-        shares.append(share)
-        flights.append(latest.in_flight)
+        yield _Repetition(
+            latest.seconds,
+            raw if raw_first else bench.replayed(latest),
+            share,
+            latest.in_flight,
+            latest.branches / latest.seconds,
+            bench.plain_rate(run_in_threads, bench.tasks, bench.sizes.rounds),
+            bench.plain_rate(run_sequentially, few, bench.sizes.few_rounds),
+        )
+
+
+def _at_full_size(bench: _Bench) -> Iterator[Measurement]:
+    """Overhead, cache, requests in flight, and rates beside those of the plain runners."""
+    found = list(_repetitions(bench))
     size = f"{len(bench.tasks)} tasks, {bench.sizes.rounds} rounds"
-    yield _line(f"exploration of {size}, wall time", walls, "s", "< 180")
-    ratios = [wall / raw for wall, raw in zip(walls, raws, strict=True)]
-    yield _line(f"exploration / its {len(latest.bodies):,} requests sent raw", ratios, "×", "≤ 1.05")
+    yield _line(f"exploration of {size}, wall time", [one.wall for one in found], "s", "< 180")
+    yield _line(
+        "exploration / its own requests sent raw", [one.wall / one.raw for one in found], "×", "≤ 1.05"
+    )
     layout = f"prompt tokens from the prefix cache, {BLOCK_SIZE}-token blocks"
-    yield _line(f"{layout}, private clue last", [100 * share for share in shares], "%", "≥ 80")
+    yield _line(f"{layout}, private clue last", [100 * one.share for one in found], "%", "≥ 80")
     yield _line(f"{layout}, private clue first", [100 * bench.explored(layout="private_first")[1]], "%")
     for part in range(_PARTS):
-        means = [statistics.fmean(_part(flight, part)) for flight in flights]
+        means = [statistics.fmean(_part(one.in_flight, part)) for one in found]
         yield _line(f"requests in flight, fifth {part + 1} of the time", means, "")
-    yield from _over_plain(bench, [latest.branches / wall for wall in walls])
+    yield _line("branches a second", [one.rate for one in found], "1/s")
+    yield _line("thread-per-episode runner, branches a second", [one.threads for one in found], "1/s")
+    yield _line("the toolkit over it", [one.rate / one.threads for one in found], "×", "≥ 1.5")
+    yield _line("plain sequential runner, branches a second", [one.sequential for one in found], "1/s")
+    yield _line("the toolkit over it", [one.rate / one.sequential for one in found], "×", "≥ 5")
 
 
 def _part(flight: Sequence[int], part: int) -> Sequence[int]:
     """One of the parts of a series, at least one value."""
     start, end = (len(flight) * at // _PARTS for at in (part, part + 1))
     return flight[start : max(end, start + 1)]
-
-
-def _over_plain(bench: _Bench, rates: Sequence[float]) -> Iterator[Measurement]:
-    yield _line("branches a second", rates, "1/s")
-    threads = bench.plain_rate(run_in_threads, bench.tasks, bench.sizes.rounds)
-    yield _line("thread-per-episode runner, branches a second", [threads], "1/s")
-    yield _line("the toolkit over it", [rate / threads for rate in rates], "×", "≥ 1.5")
-    few = bench.tasks[: bench.few_tasks]
-    alone = bench.plain_rate(run_sequentially, few, bench.sizes.few_rounds)
-    yield _line("plain sequential runner, branches a second", [alone], "1/s")
-    yield _line("the toolkit over it", [rate / alone for rate in rates], "×", "≥ 5")
 
 
 def _belief_modes(bench: _Bench) -> Iterator[Measurement]:

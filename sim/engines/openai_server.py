@@ -56,7 +56,7 @@ class ServerEngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     wait_s: float = 3600.0
     """How long to wait for such a file."""
     key_variable: str | None = None
-    in_flight: int = 64
+    in_flight: int = 128
     timeout_s: float = 120.0
     attempts: int = 8
     patience_s: float = 240.0

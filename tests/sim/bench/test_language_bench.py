@@ -53,7 +53,7 @@ def test_what_is_replayed_raw_is_what_the_toolkit_sent(server: Server, explorati
     assert raw == sent
     assert exploration.branches == len(TASKS) * ROUNDS * 4
     assert exploration.seconds > 0
-    assert max(exploration.in_flight) <= 64
+    assert max(exploration.in_flight) <= 128
 
 
 def test_plain_runners_ask_for_as_much_as_the_toolkit(server: Server, exploration: Exploration) -> None:
