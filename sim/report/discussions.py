@@ -28,7 +28,8 @@ SIGNALS = (
 _SIGNAL_COLUMNS = [STATE_NAMES.index(name) for name in SIGNALS]
 _CHUNK_BYTES = 300_000
 BUDGET_BYTES = 24_000_000
-"""What a page may hold of discussions, so that it stays quick to open."""
+MOST_TASKS = 1_000
+"""What a page may hold of discussions, so that it stays quick to build and to open."""
 
 Document: TypeAlias = dict[str, Any]
 
@@ -46,7 +47,8 @@ class _TaskRows:
     """The evaluation rows of one task."""
 
     episodes: list[EpisodeRow]
-    decisions: dict[tuple[str, int], list[DecisionRow]]
+    decisions: dict[tuple[str, int], dict[int, DecisionRow]]
+    """By condition and seed, then by round: the last one written."""
     branches: dict[tuple[int, str], BranchRow]
     votes: dict[tuple[int, str], VoteRow]
 
@@ -81,14 +83,16 @@ def _documents(run: Run) -> Iterator[tuple[str, Document]]:
 
 
 def _by_task(run: Run) -> dict[str, _TaskRows]:
-    found: dict[str, _TaskRows] = {}
-    for episode in run.episodes:
-        if episode.stage == EVALUATION:
-            found.setdefault(episode.task, _TaskRows([], {}, {}, {})).episodes.append(episode)
-    for decision in run.decisions:
-        if decision.stage == EVALUATION:
+    evaluated = [row for row in run.episodes if row.stage == EVALUATION]
+    shown = sorted({row.task for row in evaluated})[:MOST_TASKS]
+    found = {task: _TaskRows([], {}, {}, {}) for task in shown}
+    for episode in evaluated:
+        if episode.task in found:
+            found[episode.task].episodes.append(episode)
+    for decision in run.iter_decisions():
+        if decision.stage == EVALUATION and decision.task in found:
             mine = found[decision.task].decisions
-            mine.setdefault((decision.condition, decision.seed), []).append(decision)
+            mine.setdefault((decision.condition, decision.seed), {})[decision.round] = decision
     for branch in run.branches:
         if branch.task in found:
             found[branch.task].branches[branch.seed, branch.path] = branch
@@ -103,7 +107,8 @@ def _document(rows: _TaskRows, task: HiddenProfileTask | None) -> Document:
     shown: dict[str, dict[str, Document]] = {}
     episodes = []
     for episode in rows.episodes:
-        decisions = rows.decisions.get((episode.condition, episode.seed), [])
+        by_round = rows.decisions.get((episode.condition, episode.seed), {})
+        decisions = [by_round[number] for number in sorted(by_round)]
         here = shown.setdefault(str(episode.seed), {})
         for path in _paths(episode, decisions):
             branch = rows.branches.get((episode.seed, path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf, nan
 from typing import TypeAlias
 
@@ -25,6 +26,11 @@ Key: TypeAlias = tuple[str, int, str]
 Cost: TypeAlias = tuple[float, float, float]
 _NO_COST: Cost = (0.0, 0.0, 0.0)
 _UNRECORDED: Cost = (nan, nan, nan)
+_COUNTERFACTUAL = [f"counterfactual_{cost}" for cost in COSTS]
+_EPISODE_KEY = ["stage", "condition", "task", "seed"]
+_DECISION_KEY = [*_EPISODE_KEY, "round"]
+_CHUNK = 20_000
+"""Decisions held as rows at a time."""
 
 
 @dataclass(frozen=True)
@@ -50,25 +56,55 @@ def make_frames(run: Run) -> Frames:
     """The frames of a run."""
     costs = _costs(run.branches, run.votes)
     orders = {(row.task, row.seed, row.path): row.orders for row in run.votes}
-    decisions: dict[tuple[str, str, str, int], list[DecisionRow]] = {}
-    for row in run.decisions:
-        decisions.setdefault((row.stage, row.condition, row.task, row.seed), []).append(row)
     recorded = bool(run.branches)
+    decisions = _decisions(run, costs["said"] if recorded else None)
     episodes = [
         (
-            *_episode(
-                row, decisions.get((row.stage, row.condition, row.task, row.seed), ()), costs, recorded
-            ),
+            *_episode(row, costs, recorded),
             _displayed(row, orders.get((row.task, row.seed, vote_path(row)), ())),
         )
         for row in run.episodes
     ]
-    families = {row.task: row.family for row in run.episodes}
-    gated = _gated_conditions(run)
-    lines = [_decision(row, families[row.task], (row.stage, row.condition) in gated) for row in run.decisions]
-    return Frames(
-        pd.DataFrame(episodes, columns=list(_EPISODE_TYPES)).astype(_EPISODE_TYPES),
-        pd.DataFrame(lines, columns=list(_DECISION_TYPES)).astype(_DECISION_TYPES),
+    frame = pd.DataFrame(episodes, columns=list(_EPISODE_TYPES)).astype(_EPISODE_TYPES)
+    return Frames(_with_counterfactual(frame, decisions, recorded), decisions.drop(columns=_COUNTERFACTUAL))
+
+
+def _decisions(run: Run, said: Mapping[Key, Cost] | None) -> pd.DataFrame:
+    """One line per decision with what its branches not taken cost, read a chunk at a time; the last line written
+    of each decision counts."""
+    same: dict[str, str] = {}
+    rows = iter((*_decision(row, same), *_counterfactual(row, said)) for row in run.iter_decisions())
+    chunks = [_typed(())]
+    while chunk := tuple(islice(rows, _CHUNK)):
+        chunks.append(_typed(chunk))
+    whole = pd.concat(chunks, ignore_index=True).drop_duplicates(_DECISION_KEY, keep="last")
+    whole = whole.sort_values(_DECISION_KEY, ignore_index=True)
+    whole["family"] = whole["task"].map({row.task: row.family for row in run.episodes}).astype("str")
+    whole["gated"] = _behind_a_gate(whole)
+    return whole
+
+
+def _typed(rows: Sequence[tuple[object, ...]]) -> pd.DataFrame:
+    types = _DECISION_TYPES | dict.fromkeys(_COUNTERFACTUAL, "float64")
+    return pd.DataFrame(rows, columns=list(types)).astype(types)
+
+
+def _behind_a_gate(decisions: pd.DataFrame) -> pd.Series:
+    """Whether a decision's condition has a gate: by its name, or because some decision of it had a threshold."""
+    bounded = np.isfinite(decisions["threshold"])
+    held: pd.Series = bounded.groupby([decisions["stage"], decisions["condition"]]).transform("any")
+    return held.astype(bool) | decisions["condition"].str.endswith(GATE_SUFFIX).astype(bool)
+
+
+def _with_counterfactual(episodes: pd.DataFrame, decisions: pd.DataFrame, recorded: bool) -> pd.DataFrame:
+    """Episodes with what the branches evaluated and not taken cost: missing where one of them is."""
+    total = decisions.groupby(_EPISODE_KEY)[_COUNTERFACTUAL].sum(skipna=False)
+    index = pd.MultiIndex.from_frame(episodes[_EPISODE_KEY])
+    absent = 0.0 if recorded else nan
+    decided = index.isin(total.index)
+    values = total.reindex(index).to_numpy()
+    return episodes.assign(
+        **{name: np.where(decided, values[:, i], absent) for i, name in enumerate(_COUNTERFACTUAL)}
     )
 
 
@@ -98,12 +134,6 @@ def controller_of(condition: str) -> str:
     return condition.removesuffix(GATE_SUFFIX)
 
 
-def _gated_conditions(run: Run) -> set[tuple[str, str]]:
-    """(stage, condition) run behind a gate: by name, or because a decision had a threshold."""
-    named = {(row.stage, row.condition) for row in run.episodes if row.condition.endswith(GATE_SUFFIX)}
-    return named | {(row.stage, row.condition) for row in run.decisions if row.threshold is not None}
-
-
 def _costs(branches: Iterable[BranchRow], votes: Iterable[VoteRow]) -> dict[str, dict[Key, Cost]]:
     said = {
         (b.task, b.seed, b.path): (b.words, float(b.prompt_tokens), float(b.completion_tokens))
@@ -121,8 +151,7 @@ _EPISODE_TYPES = _KEY_TYPES | {
     "vote_accuracy": "float64", "majority": "float64", "votes": "object", "rounds": "int64",
     "messages": "int64", "words": "float64", "path": "str", "ending": "str", "final_objective": "float64",
     "malformed": "int64", "branches_evaluated": "int64", "failed": "bool", "error": "str",
-    **{f"committed_{cost}": "float64" for cost in COSTS[1:]},
-    **{f"counterfactual_{cost}": "float64" for cost in COSTS}, "displayed": "object",
+    **{f"committed_{cost}": "float64" for cost in COSTS[1:]}, "displayed": "object",
 }  # fmt: skip
 
 
@@ -133,22 +162,16 @@ def _displayed(row: EpisodeRow, orders: Sequence[Sequence[int]]) -> tuple[int, .
     return tuple(order.index(vote) for vote, order in seen if vote != ABSTAIN)
 
 
-def _episode(
-    row: EpisodeRow,
-    decisions: Sequence[DecisionRow],
-    costs: Mapping[str, Mapping[Key, Cost]],
-    recorded: bool,
-) -> tuple[object, ...]:
+def _episode(row: EpisodeRow, costs: Mapping[str, Mapping[Key, Cost]], recorded: bool) -> tuple[object, ...]:
     right = [vote == row.answer for vote in row.votes]
     failed = row.ending == "failed"
     committed = _committed(row, costs, _NO_COST if failed else _UNRECORDED) if recorded else _UNRECORDED
-    counterfactual = _counterfactual(row, decisions, costs["said"]) if recorded else _UNRECORDED
     return (
         row.stage, row.condition, row.task, row.seed, row.family, row.n_agents, row.n_options, row.answer,
         row.decision, not failed and row.decision == row.answer, sum(right) / row.n_agents,
         float(sum(right) > row.n_agents / 2), tuple(row.votes), row.rounds, row.messages, row.words, row.path,
         row.ending, nan if row.final_objective is None else row.final_objective, row.malformed,
-        row.branches_evaluated, failed, row.error, *committed[1:], *counterfactual,
+        row.branches_evaluated, failed, row.error, *committed[1:],
     )  # fmt: skip
 
 
@@ -162,13 +185,15 @@ def _committed(row: EpisodeRow, costs: Mapping[str, Mapping[Key, Cost]], absent:
     return _total([opening, *steps, votes])
 
 
-def _counterfactual(row: EpisodeRow, decisions: Sequence[DecisionRow], said: Mapping[Key, Cost]) -> Cost:
-    """What the branches evaluated and not taken cost."""
+def _counterfactual(row: DecisionRow, said: Mapping[Key, Cost] | None) -> Cost:
+    """What the branches of a decision that were evaluated and not taken cost; `said` is None where no branch is
+    recorded."""
+    if said is None:
+        return _UNRECORDED
     return _total(
-        said.get((row.task, row.seed, join(d.path, name)), _UNRECORDED)
-        for d in decisions
-        for column, name in enumerate(d.candidates)
-        if column != d.executed and d.objectives[column] is not None
+        said.get((row.task, row.seed, join(row.path, name)), _UNRECORDED)
+        for column, name in enumerate(row.candidates)
+        if column != row.executed and row.objectives[column] is not None
     )
 
 
@@ -185,17 +210,20 @@ _DECISION_TYPES = _KEY_TYPES | {
 }  # fmt: skip
 
 
-def _decision(row: DecisionRow, family: str, gated: bool) -> tuple[object, ...]:
+def _decision(row: DecisionRow, same: dict[str, str]) -> tuple[object, ...]:
+    """A line; family and gate are filled in for all lines together. `same` holds one copy of each text."""
     objectives = [value for value in row.objectives if value is not None]
     compared = len(objectives) > 1
     spread = max(objectives) - min(objectives) if compared else nan
     regret = _regret(row, row.proposal) if compared else nan
+    texts = (row.stage, row.condition, row.task)
+    actions = (action_of(row.candidates[column]) for column in (row.proposal, row.executed))
     return (
-        row.stage, row.condition, row.task, row.seed, family, row.round,
-        action_of(row.candidates[row.proposal]), action_of(row.candidates[row.executed]), row.malformed,
-        row.replaced, gated, inf if row.threshold is None else row.threshold, row.certified,
-        bool(row.admissible_set[row.proposal]), sum(row.admissible_set), len(objectives), regret,
-        _regret(row, row.executed) if compared else nan, spread, _normalised(regret, spread), _change(row),
+        *(same.setdefault(text, text) for text in texts), row.seed, "", row.round,
+        *(same.setdefault(text, text) for text in actions), row.malformed, row.replaced, False,
+        inf if row.threshold is None else row.threshold, row.certified, bool(row.admissible_set[row.proposal]),
+        sum(row.admissible_set), len(objectives), regret, _regret(row, row.executed) if compared else nan, spread,
+        _normalised(regret, spread), _change(row),
     )  # fmt: skip
 
 

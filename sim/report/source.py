@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,7 +28,7 @@ from sim.records.run_dir import (
     read_config,
     state_of,
 )
-from sim.records.store import episode_key, finished_decisions, iter_rows, read_rows
+from sim.records.store import episode_key, iter_finished_decisions, iter_rows, read_rows
 from sim.tasks.files import load_recorded_tasks
 from sim.tasks.task import HiddenProfileTask
 
@@ -72,15 +72,14 @@ Cards: TypeAlias = Mapping[str, Mapping[str, Any]]
 class Run:
     """One run directory: rows in the order of their keys, tasks by id, certificates by condition.
 
-    Episodes are those of every stage; decisions those of evaluation and calibration; branches and votes those
-    of the test tasks. A large exploration is passed over. Model calls are read of groups of several models only.
+    Episodes are those of every stage; branches and votes those of the test tasks. Decisions, of which a study has
+    most, are not held but read one after another. Model calls are read of groups of several models only.
     """
 
     name: str
     directory: Path
     status: Status
     episodes: tuple[EpisodeRow, ...]
-    decisions: tuple[DecisionRow, ...]
     branches: tuple[BranchRow, ...]
     votes: tuple[VoteRow, ...]
     tasks: Mapping[str, HiddenProfileTask]
@@ -95,6 +94,11 @@ class Run:
         """The learning curves in the model cards."""
         return {name: tuple(card["curve"]) for name, card in self.cards.items()}
 
+    def iter_decisions(self) -> Iterator[DecisionRow]:
+        """The decisions of evaluation and calibration in the order written; a large exploration is passed over.
+        Those of an attempt that crashed come before those of the one that finished."""
+        return iter_finished_decisions(self.directory, (row for row in self.episodes if _reported(row.stage)))
+
 
 def read_run(directory: str | Path, name: str | None = None) -> Run:
     """Everything recorded in a run directory. Raises UserError naming the file that cannot be read."""
@@ -107,8 +111,6 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
     made = _object(path / PROVENANCE)
     episodes = list({episode_key(row): row for row in read_rows(path, EpisodeRow)}.values())
     tested = {row.task for row in episodes if row.stage == EVALUATION}
-    wanted = [row for row in episodes if row.stage == EVALUATION or row.stage.startswith(CALIBRATION)]
-    decisions = finished_decisions(path, wanted)
     branches = (row for row in iter_rows(path, BranchRow) if row.task in tested)
     votes = (row for row in iter_rows(path, VoteRow) if row.task in tested)
     mixed = bool((config.get("seats") or {}).get("order"))
@@ -118,7 +120,6 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
         directory=path,
         status=read_status(path),
         episodes=tuple(sorted(episodes, key=lambda e: (e.stage, e.condition, e.task, e.seed))),
-        decisions=tuple(sorted(decisions, key=lambda d: (d.stage, d.condition, d.task, d.seed, d.round))),
         branches=tuple(sorted(branches, key=lambda b: (b.task, b.seed, b.path))),
         votes=tuple(sorted(votes, key=lambda v: (v.task, v.seed, v.path))),
         tasks=_tasks(path / "tasks.json", made.get("data_hash")),
@@ -128,6 +129,10 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
         provenance=made,
         calls=tuple(calls),
     )
+
+
+def _reported(stage: str) -> bool:
+    return stage == EVALUATION or stage.startswith(CALIBRATION)
 
 
 def read_status(directory: Path) -> Status:
