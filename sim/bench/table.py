@@ -19,7 +19,8 @@ from sim.records.run_dir import write_text
 
 
 def run_bench(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
-    """Measure, print the table as it grows, write bench.json and bench.md."""
+    """Measure, print the table as it grows, and write bench.json and bench.md anew after every sub-bench, so that
+    one that cannot run (without vLLM, say) loses none of the others."""
     try:
         config = msgspec.convert(data, BenchConfig, strict=True)
     except msgspec.ValidationError as error:
@@ -27,13 +28,17 @@ def run_bench(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
     console = Console()
     found: list[Measurement] = []
     console.print(machine())
+    folder = Path(config.output)
+    folder.mkdir(parents=True, exist_ok=True)
     for name in config.only or BENCHES:
         for measurement in importlib.import_module(f"sim.bench.{name}").measure(config):
             found.append(measurement)
             console.print(_line(measurement))
+        _write(folder, found)
     console.print(_table(found))
-    folder = Path(config.output)
-    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _write(folder: Path, found: list[Measurement]) -> None:
     content = {"machine": machine(), "date": time.strftime("%Y-%m-%d"), "measurements": found}
     write_text(folder / "bench.json", msgspec.json.format(msgspec.json.encode(content)).decode() + "\n")
     write_text(folder / "bench.md", _markdown(found))

@@ -70,7 +70,7 @@ Cards: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory: rows in the order of their keys, tasks by id, certificates by condition.
+    """One run directory: rows in the order of their keys, test tasks by id, certificates by condition.
 
     Episodes are those of every stage; branches and votes those of the test tasks. Decisions, of which a study has
     most, are not held but read one after another. Model calls are read of groups of several models only.
@@ -122,7 +122,7 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
         episodes=tuple(sorted(episodes, key=lambda e: (e.stage, e.condition, e.task, e.seed))),
         branches=tuple(sorted(branches, key=lambda b: (b.task, b.seed, b.path))),
         votes=tuple(sorted(votes, key=lambda v: (v.task, v.seed, v.path))),
-        tasks=_tasks(path / "tasks.json", made.get("data_hash")),
+        tasks={name: task for name, task in _tasks(path, made.get("data_hash")).items() if name in tested},
         certificates=read_certificates(Path(config.get("from_run") or path) / "thresholds.json"),
         cards=read_cards(path / "controller"),
         config=config,
@@ -180,7 +180,8 @@ def read_cards(folder: Path) -> Cards:
     return {path.parent.name: card for path, card in cards.items()}
 
 
-def _tasks(path: Path, recorded_hash: str | None) -> dict[str, HiddenProfileTask]:
+def _tasks(directory: Path, recorded_hash: str | None) -> dict[str, HiddenProfileTask]:
+    path = directory / "tasks.json"
     return {task.id: task for task in load_recorded_tasks(path, recorded_hash)} if path.exists() else {}
 
 

@@ -23,6 +23,8 @@ FEW_TASKS = 10
 
 Method: TypeAlias = Literal["percentile", "bca", "t"]
 RESAMPLES = 4000
+_AT_ONCE = 4_000_000
+"""Values drawn at a time by a bootstrap, so that its memory does not grow with the tasks."""
 
 
 class FewTasks(UserWarning):
@@ -121,6 +123,7 @@ def bootstrap(
         (means,),
         np.mean,
         n_resamples=resamples,
+        batch=max(1, _AT_ONCE // size),
         confidence_level=level,
         method="BCa" if method == "bca" else "percentile",
         vectorized=True,

@@ -74,11 +74,11 @@ def load_recorded_tasks(path: str | Path, recorded_hash: str | None) -> tuple[Hi
 
     Without a recorded hash (a run that was never opened) there is nothing to hold them against.
     """
-    unchanged = _as_written(path)
-    if recorded_hash is not None and unchanged and tasks_hash(unchanged) == recorded_hash:
-        return unchanged
-    tasks = load_tasks(path)
-    if recorded_hash is not None and tasks_hash(tasks) != recorded_hash:
+    if recorded_hash is None:
+        return load_tasks(path)
+    if tasks_hash(tasks := _as_written(path)) == recorded_hash:
+        return tasks
+    if tasks_hash(tasks := load_tasks(path)) != recorded_hash:
         raise UserError(
             f"{path}: holds other tasks than the run was made with; restore the file, or start a new run"
         )
@@ -86,9 +86,12 @@ def load_recorded_tasks(path: str | Path, recorded_hash: str | None) -> tuple[Hi
 
 
 def _as_written(path: str | Path) -> tuple[HiddenProfileTask, ...]:
-    """The tasks of a file that `write_tasks` wrote, read in a fraction of the time and memory; none of any other."""
+    """The tasks of a file that `write_tasks` wrote, a line each, in a fraction of the time and memory that any file
+    takes; none of another file."""
+    decode = msgspec.json.Decoder(HiddenProfileTask).decode
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=tuple[HiddenProfileTask, ...], strict=True)
+        with Path(path).open("rb") as lines:
+            return tuple(decode(line.rstrip(b",\n")) for line in lines if line not in (b"[\n", b"]\n"))
     except (OSError, msgspec.DecodeError):
         return ()
 
