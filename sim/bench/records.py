@@ -26,7 +26,7 @@ def _rows(count: int) -> list[BranchRow]:
 
 def measure(config: BenchConfig) -> Iterator[Measurement]:
     """Rows a second written and read; seconds to resume on a million rows."""
-    count = 100_000 if config.reduced else 1_000_000
+    count = 20_000 if config.reduced else 1_000_000
     rows = _rows(count)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
