@@ -5,12 +5,15 @@ VLLM_VENV := .venv-vllm
 VLLM_BIN := $(VLLM_VENV)/bin
 VLLM_PINS := requirements-vllm-cpu.txt
 
-.PHONY: vllm-cpu test-vllm
+.PHONY: vllm-cpu test-vllm bench
 
 vllm-cpu: $(VLLM_VENV)/.installed    ## build vLLM's CPU environment, for scripts/serve.py on a machine without a GPU
 
 test-vllm: $(VENV)/.installed-dev $(VENV)/.installed-llm $(VLLM_VENV)/.installed   ## serve a real small model with vLLM on CPU and test against it
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/vllm -m vllm -v $(ARGS)
+
+bench: $(VENV)/.installed-dev $(VENV)/.installed-llm $(VLLM_VENV)/.installed   ## the performance table; ARGS=reduced=true: in minutes
+	@$(BIN)/python scripts/bench.py $(ARGS)
 
 $(VLLM_BIN)/pip:
 	@sh scripts/make_venv.sh $(PYTHON) $(VLLM_VENV)

@@ -31,9 +31,10 @@ def run_bench(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
     folder = Path(config.output)
     folder.mkdir(parents=True, exist_ok=True)
     for name in config.only or BENCHES:
-        for measurement in importlib.import_module(f"sim.bench.{name}").measure(config):
-            found.append(measurement)
-            console.print(_line(measurement))
+        with console.status(f"measuring {name}"):
+            for measurement in importlib.import_module(f"sim.bench.{name}").measure(config):
+                found.append(measurement)
+                console.print(_line(measurement))
         _write(folder, found)
     console.print(_table(found))
 
