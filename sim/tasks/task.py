@@ -7,6 +7,7 @@ checked when it is built.
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterator
 
@@ -19,6 +20,7 @@ from sim.errors import UserError, shown
 MIN_AGENTS = 2
 MIN_OPTIONS = 2
 _CENTRED_WITHIN = 1e-6
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class PublicTask(msgspec.Struct, frozen=True):
@@ -147,7 +149,7 @@ def _list_problems(task: HiddenProfileTask) -> Iterator[str]:
 
 def _broken(text: str) -> bool:
     """Whether a text cannot be written: JSON's escapes can name half a surrogate pair."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
+    return _SURROGATE.search(text) is not None
 
 
 def _plain(option: str) -> str:
