@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from sim.errors import UserError, shown
 from sim.worlds.cognitive import Cognition
 from sim.worlds.language import LanguageSettings
 
+T = TypeVar("T")
 BASELINES = ("hidden_pre", "hidden_post", "full_info")
 GATE_SUFFIX = "+gate"
 SCREEN_SUFFIX = "+screen"
@@ -435,16 +436,17 @@ def _check_horizon(horizon: Horizon) -> None:
 
 def parse(data: Mapping[str, Any]) -> StudyConfig:
     """The typed configuration; UserError with the path of the first wrong key or value."""
+    return converted(data, StudyConfig, "config")
+
+
+def converted(data: object, kind: type[T], where: str) -> T:
+    """Plain data as a typed object; UserError with `where` and the path of the first wrong key or value."""
     try:
-        return msgspec.convert(data, StudyConfig, strict=True)
+        return msgspec.convert(data, kind, strict=True)
     except msgspec.ValidationError as error:
-        raise UserError(f"config: {_readable(str(error))}") from error
-
-
-def _readable(message: str) -> str:
-    """msgspec's message with the config path first: `conformal.alpha: Expected ...`."""
-    found = re.fullmatch(r"(?s)(.*) - at `(?:\$\.?)?(.*)`", message)
-    return f"{found[2]}: {found[1]}" if found and found[2] else message
+        found = re.fullmatch(r"(?s)(.*) - at `(?:\$\.?)?(.*)`", str(error))
+        message = f"{found[2]}: {found[1]}" if found and found[2] else str(error)
+        raise UserError(f"{where}: {message}") from error
 
 
 def identity_hash(data: Mapping[str, Any]) -> str:

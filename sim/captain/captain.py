@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sim.captain.desk import BudgetSpent, Call
-from sim.captain.forms import Unreadable, ask
 from sim.captain.prompts import render, turns
 from sim.captain.reflector import reviewed, settle
 from sim.captain.replies import Decision, Finish, Reply, ReuseTeam, SeekExperts, Solve, Subtask
@@ -70,13 +69,8 @@ async def _decide(room: Room, results: list[Result], adaptive: bool) -> Decision
         step=room.step, rounds=room.settings.rounds, adaptive=adaptive, team_size=room.settings.team_size,
     )  # fmt: skip
     call = Call("captain", "decision", f"{room.step}/decision")
-    try:
-        decision = await ask(
-            room.desk, call, turns(render("captain"), question), kinds, {"team": list(room.teams)}
-        )
-    except Unreadable as unreadable:
-        room.malformed += 1
-        decision = Solve(unreadable.text)
+    asked = turns(render("captain"), question)
+    decision = await room.ask(call, asked, kinds, Solve, {"team": list(room.teams)})
     kind, details = type(decision).__struct_config__.tag, {"answer": getattr(decision, "answer", "")}
     subtask = getattr(decision, "subtask", None)
     text = subtask.description if isinstance(subtask, Subtask) else getattr(decision, "text", "")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from sim.captain.sandbox import ExecutorName, Limits
-from sim.config import ConformalConfig
+from sim.config import ConformalConfig, converted
 from sim.discussion.ending import Stop
 from sim.discussion.objective import Objective
 from sim.errors import UserError, shown
@@ -21,8 +21,7 @@ Speaker: TypeAlias = Literal["rules", "llm", "round_robin", "random", "controlle
 Scenario: TypeAlias = Literal[
     "mathematics", "programming", "data_analysis", "science", "information_retrieval"
 ]
-
-
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 MOST_MEMBERS = 8
 """So that every member, every first answer, "none of these" and the executor have a letter of their own."""
 
@@ -39,27 +38,23 @@ class Control(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop: Stop = Stop()
     vote: bool = False
     exhaustive: bool = False
-    rounds: int = 4
-    max_words: int = 60
+    rounds: Positive = 4
+    max_words: Positive = 60
     path: str | None = None
     """Folder of a trained controller."""
     thresholds: str | None = None
     """Thresholds calibrated on the talks of other problems."""
 
-    def __post_init__(self) -> None:
-        if self.rounds < 1 or self.max_words < 1:
-            raise UserError("captain.control.rounds and captain.control.max_words must be at least 1")
-
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a method may do and spend; `budget` is in tokens, prompt and completion together."""
 
-    budget: int = 60_000
-    rounds: int = 5
-    talk_rounds: int = 8
-    rechecks: int = 1
-    team_size: int = 4
-    top_k: int = 3
+    budget: Positive = 60_000
+    rounds: Positive = 5
+    talk_rounds: Positive = 8
+    rechecks: Annotated[int, msgspec.Meta(ge=0)] = 1
+    team_size: Annotated[int, msgspec.Meta(ge=1, le=MOST_MEMBERS)] = 4
+    top_k: Positive = 3
     retriever: Literal["auto", "embedding", "bm25"] = "auto"
     similarity: dict[str, float] = msgspec.field(default_factory=lambda: {"embedding": 0.3, "bm25": 0.6})
     speaker: Speaker = "rules"
@@ -70,8 +65,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tests_visible: bool = False
     backbone: str = "default"
     expert_backbone: str | None = None
-    reply_tokens: int = 768
-    field_tokens: int = 96
+    reply_tokens: Positive = 768
+    field_tokens: Positive = 96
     temperature: float = 0.7
     top_p: float = 0.95
     executor: ExecutorName = "auto"
@@ -79,13 +74,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     control: Control = Control()
 
     def __post_init__(self) -> None:
-        for name in ("budget", "rounds", "talk_rounds", "team_size", "top_k", "reply_tokens", "field_tokens"):
-            if getattr(self, name) < 1:
-                raise UserError(f"captain.{name} is {getattr(self, name)}; it must be at least 1")
-        if self.team_size > MOST_MEMBERS:
-            raise UserError(f"captain.team_size is {self.team_size}; it must be at most {MOST_MEMBERS}")
-        if self.rechecks < 0:
-            raise UserError(f"captain.rechecks is {self.rechecks}; it must be at least 0")
         if set(self.similarity) != {"embedding", "bm25"}:
             raise UserError("captain.similarity needs exactly two thresholds: embedding and bm25")
 
@@ -144,7 +132,7 @@ class CaptainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backbones: dict[str, Backbone] = {}
     library: str | None = None
     tools: str | None = None
-    in_flight: int = 4
+    in_flight: Positive = 4
     problem: str | None = None
     calibrate: str | None = None
     notice: str = ""
@@ -156,8 +144,10 @@ class CaptainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):
             raise UserError(f"name is {shown(self.name)}; use letters, digits, '_', '-' and '.' only")
-        if not self.conditions or not self.seeds or self.in_flight < 1:
-            raise UserError("conditions and seeds must each name at least one, and in_flight be at least 1")
+        if self.problem is not None and not self.problem.strip():
+            raise UserError("problem is empty; give the problem as text, or problem=null for a study")
+        if not self.conditions or not self.seeds:
+            raise UserError("conditions and seeds must each name at least one")
         if len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"seeds is {list(self.seeds)}; every seed may stand there once")
         if self.reference not in self.conditions:
@@ -176,8 +166,7 @@ class CaptainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The settings of a condition: the study's with its own in their place."""
         own = self.conditions[condition].settings
         merged = _merged(msgspec.to_builtins(self.captain), own)
-        settings: Settings = converted(merged, Settings, f"conditions.{condition}.settings")
-        return settings
+        return converted(merged, Settings, f"conditions.{condition}.settings")
 
 
 def _merged(base: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,20 +178,8 @@ def _merged(base: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def converted(data: object, kind: Any, where: str) -> Any:
-    """Plain data as a typed object; UserError naming the first wrong key or value."""
-    try:
-        return msgspec.convert(data, kind, strict=True)
-    except msgspec.ValidationError as error:
-        found = re.fullmatch(r"(?s)(.*) - at `(?:\$\.?)?(.*)`", str(error))
-        message = f"{found[2]}: {found[1]}" if found and found[2] else str(error)
-        raise UserError(f"{where}: {message}") from error
-
-
 def parse(data: Mapping[str, Any]) -> CaptainConfig:
     """The typed configuration; UserError with the path of the first wrong key or value."""
     conditions = data.get("conditions") or _USUAL
     reference = data.get("reference") or next(iter(conditions))
-    given = {**data, "conditions": conditions, "reference": reference}
-    config: CaptainConfig = converted(given, CaptainConfig, "config")
-    return config
+    return converted({**data, "conditions": conditions, "reference": reference}, CaptainConfig, "config")

@@ -10,7 +10,6 @@ from typing import TypeAlias
 from sim.captain.agents import AgentCard, unique_names
 from sim.captain.captain import Outcome, lead
 from sim.captain.desk import BudgetSpent, Call
-from sim.captain.forms import Unreadable, ask
 from sim.captain.prompts import render, turns
 from sim.captain.replies import Answer, Consult, Finish, Roles, Solve, Subtask
 from sim.captain.room import Member, Room, Team, reported
@@ -29,13 +28,8 @@ async def single(room: Room) -> Outcome:
 async def single_code(room: Room) -> Outcome:
     """One model that writes one program, sees what it prints, and answers."""
     call = Call("captain", "program", "0/program")
-    try:
-        work = (
-            await ask(room.desk, call, turns(render("solo"), render("program", task=room.task)), (Solve,))
-        ).text
-    except Unreadable as unreadable:
-        room.malformed += 1
-        work = unreadable.text
+    question = turns(render("solo"), render("program", task=room.task))
+    work = (await room.ask(call, question, (Solve,), Solve)).text
     done = await room.execute(work, room.all_tools, "0/run")
     room.event(
         "execution", "executor", reported(done), author="captain", verdict=done.verdict if done else "no_code"
@@ -46,13 +40,8 @@ async def single_code(room: Room) -> Outcome:
 
 
 async def _answered(room: Room, question: str, place: str) -> Answer:
-    try:
-        reply = await ask(
-            room.desk, Call("captain", "answer", place), turns(render("solo"), question), (Answer,)
-        )
-    except Unreadable as unreadable:
-        room.malformed += 1
-        reply = Answer("", unreadable.text)
+    call = Call("captain", "answer", place)
+    reply = await room.ask(call, turns(render("solo"), question), (Answer,), lambda text: Answer("", text))
     room.answer = reply.answer
     room.event("decision", "captain", reply.reasoning, decision="finish", answer=reply.answer)
     return reply
@@ -79,15 +68,12 @@ async def meta_prompting(room: Room) -> Outcome:
         room.step = step
         question = turns(render("conductor"), render("conduct", task=room.task, heard=heard))
         call = Call("captain", "decision", f"{room.step}/decision")
-        try:
-            decision = await ask(room.desk, call, question, (Consult, Finish))
-        except Unreadable:
-            room.malformed += 1
-            continue
+        decision = await room.ask(call, question, (Consult, Finish), lambda text: None)
         if isinstance(decision, Finish):
             room.event("decision", "captain", "", decision="finish", answer=decision.answer)
             return Outcome(decision.answer, "finished")
-        assert isinstance(decision, Consult)
+        if not isinstance(decision, Consult):
+            continue
         room.event("decision", "captain", decision.instruction, decision="consult", answer="")
         request = turns(render("consulted", expert=decision.expert), decision.instruction)
         call = Call("expert", "message", f"{room.step}/expert", decision.expert)
@@ -140,10 +126,10 @@ async def plan_team(room: Room) -> Team | None:
         render("captain"), render("plan", scenario=room.problem.scenario, size=room.settings.team_size)
     )
     try:
-        roles = (await ask(room.desk, Call("captain", "plan", "plan"), question, (Roles,))).roles
+        call = Call("captain", "plan", "plan")
+        roles = (await room.ask(call, question, (Roles,), lambda text: Roles(()))).roles
         return await build(room, roles) if any(role.strip() for role in roles) else None
-    except (Unreadable, BudgetSpent):
-        room.malformed += 1
+    except BudgetSpent:
         return None
 
 

@@ -7,7 +7,6 @@ no word in a text makes or prevents one.
 from __future__ import annotations
 
 from sim.captain.desk import Call
-from sim.captain.forms import Unreadable, ask
 from sim.captain.prompts import render, turns
 from sim.captain.replies import Review, Verdict
 from sim.captain.room import Room
@@ -20,11 +19,9 @@ async def reviewed(room: Room, talk: Talk) -> Review:
         render("reflector"),
         render("review", task=room.task, subtask=talk.subtask, said=talk.said, answer=talk.answer),
     )
-    try:
-        review = await ask(room.desk, Call("reflector", "review", f"{room.step}/review"), question, (Review,))
-    except Unreadable:
-        room.malformed += 1
-        review = Review(talk.answer, "The review could not be read.", confidence=0.0)
+    unread = Review(talk.answer, "The review could not be read.", confidence=0.0)
+    call = Call("reflector", "review", f"{room.step}/review")
+    review = await room.ask(call, question, (Review,), lambda text: unread)
     if len(room.groups(list(talk.first().values()))) > 1:
         room.detected += bool(review.contradictions) or review.double_check
     room.event(
@@ -63,10 +60,6 @@ async def settle(room: Room, answer: str, asked: bool, disputed: bool) -> tuple[
 async def _verified(room: Room, answer: str) -> Verdict:
     """An independent check that sees the task and the answer, not the conversation, and reasons backwards."""
     question = turns(render("verifier"), render("verify", task=room.task, answer=answer))
-    try:
-        return await ask(
-            room.desk, Call("verifier", "verification", f"{room.step}/verify"), question, (Verdict,)
-        )
-    except Unreadable:
-        room.malformed += 1
-        return Verdict(True, "The check could not be read; the answer stands.")
+    unread = Verdict(True, "The check could not be read; the answer stands.")
+    call = Call("verifier", "verification", f"{room.step}/verify")
+    return await room.ask(call, question, (Verdict,), lambda text: unread)

@@ -8,22 +8,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from sim.captain.agents import AgentCard, AgentLibrary
 from sim.captain.config import Settings
 from sim.captain.desk import Call, Desk
+from sim.captain.forms import Choices, Unreadable, ask
 from sim.captain.graders import code_blocks, same
 from sim.captain.problems import Problem, ProgramTests
 from sim.captain.prompts import render
+from sim.captain.replies import Reply
 from sim.captain.retrieval import Hit, Retriever
 from sim.captain.sandbox import Execution, Sandbox
 from sim.captain.toolbox import Toolbox
-from sim.engines.protocol import Usage
+from sim.engines.protocol import Turn, Usage
 from sim.randomness import uniform
 from sim.records.captain_rows import CaptainEventRow
 
+T = TypeVar("T", bound=Reply)
+F = TypeVar("F")
 EXECUTOR = "executor"
 SANDBOX = "sandbox"
 
@@ -105,6 +110,22 @@ class Room:
         self._events += 1
         self.log(row)
         self.show(row)
+
+    async def ask(
+        self,
+        call: Call,
+        question: tuple[Turn, ...],
+        kinds: Sequence[type[T]],
+        unread: Callable[[str], F],
+        choices: Choices | None = None,
+    ) -> T | F:
+        """A reply of one of `kinds`; one that cannot be read is counted, and `unread` makes of its text what
+        stands in its place. Raises EngineError (BudgetSpent among them)."""
+        try:
+            return await ask(self.desk, call, question, kinds, choices)
+        except Unreadable as unreadable:
+            self.malformed += 1
+            return unread(unreadable.text)
 
     def same(self, one: str, other: str) -> bool:
         """Whether two answers are one, as the scenario's grader reads them."""

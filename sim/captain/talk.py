@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from sim.captain.desk import BudgetSpent, Call
-from sim.captain.forms import Unreadable, ask, pick
+from sim.captain.forms import Unreadable, pick
 from sim.captain.graders import code_blocks
 from sim.captain.prompts import render, turns
 from sim.captain.replies import Say, Subtask
@@ -102,11 +102,7 @@ async def _free_talk(room: Room, talk: Talk) -> None:
 async def speak(room: Room, talk: Talk, member: Member, place: str) -> Say:
     """A member's next turn; one that cannot be read is said as it is, and answers nothing."""
     call = Call("expert", "message", f"{place}/say", member.name)
-    try:
-        return await ask(room.desk, call, _shown(room, talk, member), (Say,))
-    except Unreadable as unreadable:
-        room.malformed += 1
-        return Say(unreadable.text)
+    return await room.ask(call, _shown(room, talk, member), (Say,), Say)
 
 
 def _shown(room: Room, talk: Talk, member: Member) -> tuple[Turn, ...]:

@@ -152,11 +152,8 @@ async def _generate(room: Room, place: str, role: str, near: Sequence[str]) -> A
     tools = list(room.toolbox.signatures(near)) if room.toolbox else []
     call = Call("generator", "generation", f"{place}/generate")
     question = turns(render("generator"), render("generate", task=room.task, role=role, tools=tools))
-    try:
-        reply = await ask(room.desk, call, question, (NewAgent,))
-    except Unreadable:
-        room.malformed += 1
-        reply = NewAgent(role, role, render("solving"), render("interaction"))
+    unread = NewAgent(role, role, render("solving"), render("interaction"))
+    reply = await room.ask(call, question, (NewAgent,), lambda text: unread)
     who = room.desk.identity
     model = room.desk.engine("generator").capabilities.model
     origin = Provenance("generated", role, model, who.condition, who.problem, who.seed)

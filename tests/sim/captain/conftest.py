@@ -15,7 +15,7 @@ import pytest
 
 from sim.arrays import Floats
 from sim.captain.agents import AgentCard, AgentLibrary
-from sim.captain.config import Price, Settings, converted
+from sim.captain.config import Price, Settings
 from sim.captain.desk import Desk
 from sim.captain.problems import Number, Problem
 from sim.captain.replies import Reply
@@ -23,6 +23,7 @@ from sim.captain.retrieval import BM25, Retriever, Scorer
 from sim.captain.room import Member, Room, Team
 from sim.captain.sandbox import Limits, Sandbox, make_sandbox
 from sim.captain.toolbox import BUILT_IN, Toolbox, read_tools
+from sim.config import converted
 from sim.engines.protocol import ChatRequest, ChooseRequest
 from sim.engines.scripted import SCRIPTED, ScriptedEngine
 from sim.errors import UserError
@@ -180,7 +181,7 @@ def stage() -> Callable[..., Stage]:
             else Playbook({k: list(v) for k, v in playbook.items()})
         )
         engine = book.engine()
-        chosen: Settings = converted(settings, Settings, "settings")
+        chosen = converted(settings, Settings, "settings")
         calls: list[CaptainCallRow] = []
         events: list[CaptainEventRow] = []
         who = Identity("captain", problem.scenario, problem.id, 0, "x")

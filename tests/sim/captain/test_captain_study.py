@@ -361,10 +361,14 @@ def test_every_problem_set_composes(source: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["captain.rounds=0"], "captain.rounds is 0"),
-        (["captain.team_size=9"], "at most 8"),
+        (["captain.rounds=0"], "captain.rounds: Expected `int` >= 1"),
+        (["captain.team_size=9"], "captain.team_size: Expected `int` <= 8"),
         (["captain.speaker=loud"], "loud"),
-        (["captain.rechecks=-1"], "captain.rechecks is -1"),
+        (["in_flight=0"], "in_flight: Expected `int` >= 1"),
+        (["captain.control.max_words=0"], "captain.control.max_words: Expected `int` >= 1"),
+        (["problem=''"], "problem is empty"),
+        (["problem='  '"], "problem is empty"),
+        (["captain.rechecks=-1"], "captain.rechecks: Expected `int` >= 0"),
         (["+conditions.x={method: magic}"], "must be one of single"),
         (["+conditions.x={method: captain, settings: {colour: 1}}"], "conditions.x.settings"),
         (["+conditions.x={method: captain, settings: {backbone: big}}"], "'big' is not among backbones"),
@@ -561,6 +565,10 @@ def test_the_script_explains_itself_and_its_errors() -> None:
     wrong = script("captain.executer=auto")
     assert wrong.returncode == 2
     assert "did you mean captain.executor" in wrong.stderr
+    empty = script("problem=''")
+    assert empty.returncode == 2
+    assert "problem is empty; give the problem as text" in empty.stderr
+    assert len(empty.stderr.strip().splitlines()) == 1
     missing = script("captain/problems=math")
     assert missing.returncode == 2
     assert "Traceback" not in missing.stderr
