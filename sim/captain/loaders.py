@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,45 +44,61 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
                 raise UserError(f"problems: {path}:{number}: {error}; give one JSON object a line") from error
 
 
-def _required(config: ProblemsConfig) -> Path:
-    path = Path(config.path or "")
-    if not config.path or not path.exists():
-        raise UserError(f"problems.path is {shown(config.path)}; give the local path of {config.source} data")
-    return path
+@dataclass(frozen=True)
+class Entry:
+    """One object of a published file: the one at `place`, from 0."""
 
+    path: Path
+    place: int
+    fields: dict[str, Any]
 
-def _field(row: dict[str, Any], name: str, path: Path) -> Any:
-    if not isinstance(row, dict) or name not in row:
-        raise UserError(
-            f"problems: {path}: {shown(row)} has no field {name!r}; it is not of the published form"
-        )
-    return row[name]
-
-
-def _files(path: Path, pattern: str) -> list[Path]:
-    found = sorted(path.rglob(pattern)) if path.is_dir() else [path]
-    if not found:
-        raise UserError(f"problems: {path} holds no {pattern}; give the folder of the published files")
-    return found
-
-
-def humaneval(config: ProblemsConfig) -> list[Problem]:
-    """HumanEval (Chen 2021): the wheel's 164 problems, or a file in their form. Tests stay hidden."""
-    path = _required(config) if config.path else _from_wheel()
-    problems = []
-    for row in _records(path):
-        prompt, tests, entry = (_field(row, name, path) for name in ("prompt", "test", "entry_point"))
-        problems.append(
-            Problem(
-                str(_field(row, "task_id", path)),
-                "programming",
-                f"Complete this Python function:\n\n{prompt}",
-                ProgramTests(prompt, tests, entry),
-                "the whole function in a ```python block",
-                tags=("programmer", "tester", "algorithms"),
+    def __post_init__(self) -> None:
+        if not isinstance(self.fields, dict):
+            raise UserError(
+                f"problems: {self.path}: {shown(self.fields)} is no object; it is not of the published form"
             )
+
+    def __getitem__(self, name: str) -> Any:
+        """A field that the published form has. Raises UserError where it is missing."""
+        if name not in self.fields:
+            raise UserError(
+                f"problems: {self.path}: {shown(self.fields)} has no field {name!r}; it is not of the published form"
+            )
+        return self.fields[name]
+
+    def text(self, name: str) -> str:
+        """A field as text; empty where it is missing."""
+        return str(self.fields.get(name) or "")
+
+
+def _entries(path: Path, pattern: str = "*") -> Iterator[Entry]:
+    """The objects of a file, or of the files of a folder that have such a name."""
+    files = sorted(path.rglob(pattern)) if path.is_dir() else [path]
+    if not files:
+        raise UserError(f"problems: {path} holds no {pattern}; give the folder of the published files")
+    return (Entry(file, i, fields) for file in files for i, fields in enumerate(_records(file)))
+
+
+def load(config: ProblemsConfig) -> list[Problem]:
+    """The problems of a published set, in the order of its files. Raises UserError."""
+    if config.path is None and config.source == "humaneval":
+        return list(humaneval(_from_wheel()))
+    if not config.path or not Path(config.path).exists():
+        raise UserError(f"problems.path is {shown(config.path)}; give the local path of {config.source} data")
+    return list(LOADERS[config.source](Path(config.path)))
+
+
+def humaneval(path: Path) -> Iterator[Problem]:
+    """HumanEval (Chen 2021): the wheel's 164 problems, or a file in their form. Tests stay hidden."""
+    for entry in _entries(path, "*.jsonl*"):
+        yield Problem(
+            id=str(entry["task_id"]),
+            scenario="programming",
+            task=f"Complete this Python function:\n\n{entry['prompt']}",
+            expected=ProgramTests(entry["prompt"], entry["test"], entry["entry_point"]),
+            format="the whole function in a ```python block",
+            tags=("programmer", "tester", "algorithms"),
         )
-    return problems
 
 
 def _from_wheel() -> Path:
@@ -97,25 +114,20 @@ def _from_wheel() -> Path:
     return Path(str(found.locate()))
 
 
-def math(config: ProblemsConfig) -> list[Problem]:
+def math(path: Path) -> Iterator[Problem]:
     """MATH (Hendrycks 2021): `problem` with `answer`, or with a `solution` whose last \\boxed is the answer."""
-    problems = []
-    for path in _files(_required(config), "*.json*"):
-        for i, row in enumerate(_records(path)):
-            answer = str(row.get("answer") or _boxed(str(_field(row, "solution", path)), path))
-            level = _MATH_LEVEL.search(str(row.get("level", "")))
-            problems.append(
-                Problem(
-                    str(row.get("unique_id") or f"{path.stem}-{i}"),
-                    "mathematics",
-                    str(_field(row, "problem", path)),
-                    _as_expected(answer),
-                    "the final answer only, as in \\boxed{}",
-                    level=int(level[0]) if level else None,
-                    tags=("mathematician",),
-                )
-            )
-    return problems
+    for entry in _entries(path, "*.json*"):
+        answer = entry.text("answer") or _boxed(str(entry["solution"]), entry.path)
+        level = _MATH_LEVEL.search(entry.text("level"))
+        yield Problem(
+            id=entry.text("unique_id") or f"{entry.path.stem}-{entry.place}",
+            scenario="mathematics",
+            task=str(entry["problem"]),
+            expected=_as_expected(answer),
+            format="the final answer only, as in \\boxed{}",
+            level=int(level[0]) if level else None,
+            tags=("mathematician",),
+        )
 
 
 def _boxed(solution: str, path: Path) -> str:
@@ -132,56 +144,44 @@ def _as_expected(answer: str) -> Expected:
     return Number(number[0], relative=_MATH_TOLERANCE) if number and whole else Words((answer,))
 
 
-def dabench(config: ProblemsConfig) -> list[Problem]:
+def dabench(path: Path) -> Iterator[Problem]:
     """DABench (Hu 2024): a folder with da-*-questions.jsonl, da-*-labels.jsonl and the tables they name."""
-    folder = _required(config)
-    labels = {
-        row["id"]: row["common_answers"] for path in _files(folder, "*labels.jsonl") for row in _records(path)
-    }
-    tables = {path.name: path for path in folder.rglob("*.csv")}
-    problems = []
-    for path in _files(folder, "*questions.jsonl"):
-        for row in _records(path):
-            number, name = _field(row, "id", path), _field(row, "file_name", path)
-            if number not in labels or name not in tables:
-                raise UserError(f"problems: {path}: question {number} lacks its label or its table {name!r}")
-            question, constraints = _field(row, "question", path), _field(row, "constraints", path)
-            problems.append(
-                Problem(
-                    f"dabench-{number}",
-                    "data_analysis",
-                    f"{question}\n\nConstraints: {constraints}",
-                    Fields({key: str(value) for key, value in labels[number]}),
-                    str(_field(row, "format", path)),
-                    {name: tables[name].read_text(encoding="utf-8")},
-                    tags=("data_analyst", "statistician"),
-                    family=str(name),
-                )
+    labels = {entry["id"]: entry["common_answers"] for entry in _entries(path, "*labels.jsonl")}
+    tables = {table.name: table for table in path.rglob("*.csv")}
+    for entry in _entries(path, "*questions.jsonl"):
+        number, name = entry["id"], entry["file_name"]
+        if number not in labels or name not in tables:
+            raise UserError(
+                f"problems: {entry.path}: question {number} lacks its label or its table {name!r}"
             )
-    return problems
+        yield Problem(
+            id=f"dabench-{number}",
+            scenario="data_analysis",
+            task=f"{entry['question']}\n\nConstraints: {entry['constraints']}",
+            expected=Fields({key: str(value) for key, value in labels[number]}),
+            format=str(entry["format"]),
+            files={name: tables[name].read_text(encoding="utf-8")},
+            tags=("data_analyst", "statistician"),
+            family=str(name),
+        )
 
 
-def scibench(config: ProblemsConfig) -> list[Problem]:
+def scibench(path: Path) -> Iterator[Problem]:
     """SciBench (Wang 2023): JSON lists of problems whose answer is a number with a unit; 5% tolerance."""
-    problems = []
-    for path in _files(_required(config), "*.json"):
-        if path.stem.endswith("_sol"):
+    for entry in _entries(path, "*.json"):
+        if entry.path.stem.endswith("_sol"):
             continue
-        for i, row in enumerate(_records(path)):
-            value = float(str(_field(row, "answer_number", path)).replace("−", "-").replace(",", ""))
-            scale, unit = _scaled_unit(str(row.get("unit") or ""))
-            identity = str(row.get("problemid") or i).strip()
-            problems.append(
-                Problem(
-                    f"{path.stem}-{identity}-{i}",
-                    "science",
-                    str(_field(row, "problem_text", path)),
-                    Number(value * scale, unit, relative=_SCIBENCH_TOLERANCE),
-                    f"a number in {unit}" if unit else "a number",
-                    tags=("physicist", "chemist", "mathematician"),
-                )
-            )
-    return problems
+        value = float(str(entry["answer_number"]).replace("−", "-").replace(",", ""))
+        scale, unit = _scaled_unit(entry.text("unit"))
+        identity = (entry.text("problemid") or str(entry.place)).strip()
+        yield Problem(
+            id=f"{entry.path.stem}-{identity}-{entry.place}",
+            scenario="science",
+            task=str(entry["problem_text"]),
+            expected=Number(value * scale, unit, relative=_SCIBENCH_TOLERANCE),
+            format=f"a number in {unit}" if unit else "a number",
+            tags=("physicist", "chemist", "mathematician"),
+        )
 
 
 def _scaled_unit(text: str) -> tuple[float, str]:
@@ -196,29 +196,21 @@ def _scaled_unit(text: str) -> tuple[float, str]:
     return (10.0 ** int(power[1]) if power else 1.0), " ".join(rest.split())
 
 
-def gaia(config: ProblemsConfig) -> list[Problem]:
+def gaia(path: Path) -> Iterator[Problem]:
     """GAIA's form (Mialon 2023): metadata.jsonl with Question, Level and Final answer, over a local corpus."""
-    path = _required(config)
-    source = path / "metadata.jsonl" if path.is_dir() else path
-    problems = []
-    for row in _records(source):
-        answer = str(_field(row, "Final answer", source))
-        problems.append(
-            Problem(
-                str(_field(row, "task_id", source)),
-                "information_retrieval",
-                str(_field(row, "Question", source)),
-                Words((answer,)),
-                "a number, a few words, or a comma-separated list, and nothing else",
-                level=int(_field(row, "Level", source)),
-                tags=("researcher", "librarian", "fact_checker"),
-            )
+    for entry in _entries(path / "metadata.jsonl" if path.is_dir() else path):
+        yield Problem(
+            id=str(entry["task_id"]),
+            scenario="information_retrieval",
+            task=str(entry["Question"]),
+            expected=Words((str(entry["Final answer"]),)),
+            format="a number, a few words, or a comma-separated list, and nothing else",
+            level=int(entry["Level"]),
+            tags=("researcher", "librarian", "fact_checker"),
         )
-    return problems
 
 
-Loader = Callable[[ProblemsConfig], list[Problem]]
-LOADERS: dict[str, Loader] = {
+LOADERS: dict[str, Callable[[Path], Iterator[Problem]]] = {
     "humaneval": humaneval,
     "math": math,
     "dabench": dabench,

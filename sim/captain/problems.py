@@ -76,9 +76,9 @@ def read_problems(config: ProblemsConfig) -> tuple[Problem, ...]:
     if config.source == "builtin":
         problems = _builtin(config.scenarios)
     else:
-        from sim.captain.loaders import LOADERS
+        from sim.captain.loaders import load
 
-        problems = LOADERS[config.source](config)
+        problems = load(config)
     kept = [one for one in problems if not config.levels or one.level in config.levels]
     chosen: list[Problem] = []
     for one in kept:

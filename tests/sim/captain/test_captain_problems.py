@@ -308,6 +308,9 @@ def test_a_file_of_another_form_is_one_line_naming_it(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", [{"question": "?"}])
     with pytest.raises(UserError, match=r"a\.jsonl.*no field 'solution'"):
         load("math", tmp_path / "a.jsonl")
+    (tmp_path / "c.json").write_text("[1]")
+    with pytest.raises(UserError, match=r"c\.json: 1 is no object"):
+        load("math", tmp_path / "c.json")
     (tmp_path / "b.jsonl").write_text("{not json")
     with pytest.raises(UserError, match=r"b\.jsonl:1"):
         load("math", tmp_path / "b.jsonl")
