@@ -9,6 +9,7 @@ import msgspec
 from controllers.dataset import Statistics
 from sim.discussion.inputs import STATE_GROUPS, STATE_NAMES
 from sim.errors import UserError
+from sim.parsing import typed
 
 LAYOUT = 1
 """Version of the checkpoint layout and of what the state vector's columns mean."""
@@ -122,7 +123,7 @@ class ModelCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def parse_training(settings: object) -> Training:
     """Training settings from parsed config. Raises UserError naming the field."""
     try:
-        return msgspec.convert(settings, Training)
-    except msgspec.ValidationError as problem:
+        return typed(settings, Training, strict=False)
+    except UserError as problem:
         text = str(problem)
         raise UserError(text if text.startswith("training.") else f"training: {text}") from problem

@@ -18,6 +18,7 @@ from sim.discussion.ending import DecisionRule, Each, Horizon, Stop
 from sim.discussion.objective import Objective
 from sim.discussion.seating import Rotation
 from sim.errors import UserError, shown
+from sim.parsing import typed
 from sim.worlds.cognitive import Cognition
 from sim.worlds.language import LanguageSettings
 
@@ -442,11 +443,9 @@ def parse(data: Mapping[str, Any]) -> StudyConfig:
 def converted(data: object, kind: type[T], where: str) -> T:
     """Plain data as a typed object; UserError with `where` and the path of the first wrong key or value."""
     try:
-        return msgspec.convert(data, kind, strict=True)
-    except msgspec.ValidationError as error:
-        found = re.fullmatch(r"(?s)(.*) - at `(?:\$\.?)?(.*)`", str(error))
-        message = f"{found[2]}: {found[1]}" if found and found[2] else str(error)
-        raise UserError(f"{where}: {message}") from error
+        return typed(data, kind)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 def identity_hash(data: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ finds (`check_found`); it is never believed instead.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -14,6 +15,7 @@ import msgspec
 
 from sim.engines.protocol import Capabilities
 from sim.errors import UserError, shown
+from sim.parsing import typed
 
 
 class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,6 +28,18 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top_k: int | None = -1
     min_p: float | None = 0.0
     repetition_penalty: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        if self.top_k is not None and self.top_k < -1:
+            raise UserError(
+                f"model.sampling.top_k is {self.top_k}; give at least 1, or -1 or 0 for all tokens"
+            )
+        if self.min_p is not None and not 0 <= self.min_p <= 1:
+            raise UserError(f"model.sampling.min_p is {self.min_p}; it must lie in [0, 1]")
+        if self.repetition_penalty is not None and not 0 < self.repetition_penalty < math.inf:
+            raise UserError(
+                f"model.sampling.repetition_penalty is {self.repetition_penalty}; it must be positive (1: none)"
+            )
 
     def sent(self) -> dict[str, float]:
         """The parameters by name, without those that are null."""
@@ -83,13 +97,17 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise UserError(f"model.context is {self.context}; it must be at least 1")
         if self.tensor_parallel < 1:
             raise UserError(f"model.tensor_parallel is {self.tensor_parallel}; it must be at least 1")
+        if self.active_billions is not None and not 0 < self.active_billions < math.inf:
+            raise UserError(
+                f"model.active_billions is {self.active_billions}; give a positive number, or null where it is unknown"
+            )
 
 
 def parse_model(data: Mapping[str, Any]) -> ModelConfig:
     """The typed model; UserError naming the first wrong key or value."""
     try:
-        return msgspec.convert(data, ModelConfig, strict=True)
-    except msgspec.ValidationError as error:
+        return typed(data, ModelConfig)
+    except UserError as error:
         raise UserError(f"config: model: {error}") from error
 
 

@@ -12,12 +12,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from sim.engines.models import ModelConfig
 from sim.errors import UserError, shown
+from sim.parsing import typed
 
 
 class _Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="device"):
@@ -88,8 +89,8 @@ def _at_least_one(config: _Server, *names: str) -> None:
 def parse_server(data: Mapping[str, Any]) -> ServerConfig:
     """The typed configuration; UserError naming the first wrong key or value."""
     try:
-        found: ServerConfig = msgspec.convert(data, ServerConfig, strict=True)
-    except msgspec.ValidationError as error:
+        found: ServerConfig = typed(data, cast("type[ServerConfig]", ServerConfig))
+    except UserError as error:
         raise UserError(f"config: server: {error}") from error
     return found
 

@@ -14,10 +14,12 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from conformal.ranks import exact_level
 from conformal.stress import MODES as STRESS_MODES
 from conformal.stress import Design, stress
 from conformal.toy import ToyWorld
 from sim.errors import UserError
+from sim.parsing import typed
 from sim.records.run_dir import claim, tracked
 from sim.studies.certification import CALIBRATIONS, Coverage, Setting, replicate_modes
 from sim.studies.progress import Reporter
@@ -50,9 +52,18 @@ class CertificateStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         unknown = [mode for mode in self.modes if mode not in CALIBRATIONS]
         if unknown:
             raise UserError(f"modes: {unknown[0]!r} is unknown; give some of {', '.join(CALIBRATIONS)}")
-        for name in ("replicates", "n", "n_test", "rounds", "workers"):
+        for name in ("replicates", "n", "n_test", "rounds", "workers", "stress_replicates",
+                     "screened_replicates", "screened_n"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if any(number < 1 for number in self.screened_rounds):
+            raise UserError(f"screened_rounds is {list(self.screened_rounds)}; rounds are counted from 1")
+        if not all(0 <= factor < math.inf for factor in self.stress_factors):
+            raise UserError(f"stress_factors is {list(self.stress_factors)}; give numbers from 0")
+        try:
+            exact_level(self.alpha)
+        except ValueError as error:
+            raise UserError(f"alpha is {self.alpha}; give a level from 0.000001 to 0.999999") from error
 
 
 def run_certificates(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> Path:
@@ -79,8 +90,8 @@ def run_certificates(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> 
 def parse_certificates(data: Mapping[str, Any]) -> CertificateStudy:
     """The typed configuration; UserError naming what is wrong."""
     try:
-        return msgspec.convert(data, CertificateStudy, strict=True)
-    except msgspec.ValidationError as error:
+        return typed(data, CertificateStudy)
+    except UserError as error:
         raise UserError(f"config: {error}") from error
 
 

@@ -13,20 +13,18 @@ from controllers.registry import PROMPTED
 from sim.config import BASELINES, GATE_SUFFIX, SCREEN_SUFFIX, LanguageWorldConfig, StudyConfig
 from sim.engines.models import parse_model
 from sim.errors import UserError, shown
+from sim.parsing import check_seed
 from sim.records.run_dir import read_config
 from sim.studies.calibration import longest_horizon
 from sim.studies.conditions import check_condition, is_baseline
 from sim.studies.study import Tasks
 from sim.worlds.protocol import shape_of
 
-_SEEDS = range(2**63)
-
 
 def check_config(config: StudyConfig) -> None:
     """Raise UserError where seeds, conditions or the runs named by the configuration cannot be used."""
     for name, seed in _seeds(config):
-        if seed not in _SEEDS:
-            raise UserError(f"{name} is {seed}; a seed is a whole number from 0, below 2^63")
+        check_seed(name, seed)
     for condition in config.conditions:
         if not is_baseline(condition):
             check_condition(config, condition)

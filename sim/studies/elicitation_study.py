@@ -26,6 +26,7 @@ from sim.discussion.routing import candidates, make_router
 from sim.engines.models import check_found, parse_model
 from sim.engines.protocol import Engine
 from sim.errors import UserError
+from sim.parsing import check_seed, typed
 from sim.records.rows import CallRow
 from sim.records.run_dir import PROVENANCE, claim, provenance, tracked, write_json, write_text
 from sim.records.store import RunStore
@@ -54,6 +55,8 @@ class ElicitationStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     progress: bool = True
 
     def __post_init__(self) -> None:
+        for name, seed in (("seed", self.seed), ("task.seed", self.task.seed)):
+            check_seed(name, seed)
         if self.messages < 0:
             raise UserError(f"messages is {self.messages}; give 0 or more")
         if len(set(self.modes)) < len(self.modes) or not self.modes:
@@ -78,8 +81,8 @@ class Asked:
 def parse_elicitation(data: Mapping[str, Any]) -> ElicitationStudy:
     """The typed configuration; UserError naming what is wrong."""
     try:
-        return msgspec.convert(data, ElicitationStudy, strict=True)
-    except msgspec.ValidationError as error:
+        return typed(data, ElicitationStudy)
+    except UserError as error:
         raise UserError(f"config: {error}") from error
 
 
@@ -88,6 +91,7 @@ def run_elicitation(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> P
     study that is stopped has those of the tasks it came to."""
     config = parse_elicitation(data)
     tasks = make_tasks(config.task)
+    make_engine(config.engine, config.model)
     directory = claim(Path(config.output), "elicitation", identity_hash(data), data)
     with RunStore(directory) as store, tracked(directory, "elicitation"):
         (directory / "tables").mkdir()

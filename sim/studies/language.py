@@ -17,6 +17,7 @@ from sim.engines.models import check_found, parse_model
 from sim.engines.protocol import Capabilities, Engine, EngineDown
 from sim.engines.scripted import SCRIPTED, ScriptedEngine, ScriptedEngineConfig
 from sim.errors import UserError
+from sim.parsing import typed
 from sim.records.rows import BranchRow, VoteRow
 from sim.records.store import RunStore, iter_rows
 from sim.worlds.branch_store import BranchStore
@@ -122,6 +123,6 @@ def make_engine(engine: Mapping[str, Any], model: Mapping[str, Any]) -> Engine:
 
 def _parsed(settings: Mapping[str, Any], kind: type[C]) -> C:
     try:
-        return msgspec.convert(settings, kind, strict=True)
-    except msgspec.ValidationError as error:
+        return typed(settings, kind)
+    except UserError as error:
         raise UserError(f"config: engine: {error}") from error

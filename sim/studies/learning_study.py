@@ -22,12 +22,14 @@ from sim.arrays import Floats
 from sim.config import CognitiveWorldConfig, TaskConfig
 from sim.discussion.actions import ACTION_NAMES, SPOKEN
 from sim.errors import UserError
+from sim.parsing import check_seed, typed
 from sim.randomness import keys, text_keys
 from sim.records.run_dir import claim, tracked, write_text
 from sim.studies.learning_data import States, accuracy, expected_states, explore
 from sim.studies.learning_tables import OUTCOMES, write_tables
 from sim.studies.opening import make_tasks
 from sim.studies.progress import Reporter
+from sim.studies.study import Tasks
 from sim.tasks import HiddenProfileTask
 from sim.worlds.cognitive import CognitiveWorld
 
@@ -65,6 +67,14 @@ class LearningStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                      "redraws", "workers"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.all_task_networks < 0:
+            raise UserError(f"all_task_networks is {self.all_task_networks}; give 0 or more")
+        for name, seed in (
+            ("seed", self.seed),
+            ("task.seed", self.task.seed),
+            ("training.seed", self.training.seed),
+        ):
+            check_seed(name, seed)
         if self.compared_with not in self.recipes:
             raise UserError(
                 f"compared_with is {self.compared_with!r}; it must be one of {', '.join(self.recipes)}"
@@ -95,9 +105,10 @@ def run_learning(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> Path
         directory = Path(config.resume)
         write_tables(directory, config.compared_with)
         return directory
+    tasks = pool(config)
     directory = claim(Path(config.output), config.name, f"d{config.draws}", data)
     with tracked(directory, "learning"):
-        outcomes = pd.DataFrame(list(_outcomes(config)))
+        outcomes = pd.DataFrame(list(_outcomes(config, tasks)))
         write_text(directory / OUTCOMES, outcomes.to_csv(index=False, lineterminator="\n"))
         write_tables(directory, config.compared_with)
     return directory
@@ -108,19 +119,19 @@ def parse_learning(data: Mapping[str, Any]) -> LearningStudy:
     if data["world"].get("kind") == "language":
         raise UserError("world is language; this study redraws every branch many times: use world=cognitive")
     try:
-        config = msgspec.convert(data, LearningStudy, strict=True)
-    except msgspec.ValidationError as error:
+        config = typed(data, LearningStudy)
+    except UserError as error:
         raise UserError(f"config: {error}") from error
     for recipe in config.recipes:
         config.settings(recipe, 0)
     return config
 
 
-def _outcomes(config: LearningStudy) -> Iterator[dict[str, object]]:
+def _outcomes(config: LearningStudy, tasks: Tasks) -> Iterator[dict[str, object]]:
     """Every row of the study, draw by draw in a fixed order."""
     reporter = Reporter(config.progress)
     with reporter.stage("explore", 2) as advance:
-        material = gather(config, advance)
+        material = gather(config, tasks, advance)
     jobs = [(FEW, draw) for draw in range(config.draws)] + [(ALL, i) for i in range(config.all_task_networks)]
     with reporter.stage("learn", len(jobs)) as advance, ProcessPoolExecutor(config.workers) as pool:
         yield from references(material)
@@ -129,13 +140,18 @@ def _outcomes(config: LearningStudy) -> Iterator[dict[str, object]]:
             advance(1)
 
 
-def gather(config: LearningStudy, advance: Callable[[int], None]) -> Material:
-    """Explore the pool and measure expected objectives on the test tasks. UserError if the pool is too small."""
+def pool(config: LearningStudy) -> Tasks:
+    """The tasks that draws are made from. UserError if they are too few."""
     tasks = make_tasks(config.task)
     if len(tasks) <= config.families:
         raise UserError(
             f"task.count is {len(tasks)}; the pool must be larger than families = {config.families}"
         )
+    return tasks
+
+
+def gather(config: LearningStudy, tasks: Tasks, advance: Callable[[int], None]) -> Material:
+    """Explore the pool and measure expected objectives on the test tasks."""
     test = frozenset(task.id for task in tasks) - drawn(tasks, config, 0)
     data = explore(world_of(config), tasks, range(config.explore_seeds))
     advance(1)

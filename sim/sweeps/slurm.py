@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from sim.errors import UserError
+from sim.parsing import typed
 from sim.records.sweep_dir import outcomes
 from sim.sweeps.local import cell_command, cell_environment
 from sim.sweeps.plan import LOGS
@@ -54,8 +55,8 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def parse_resources(settings: Mapping[str, Any], where: str) -> Resources:
     """The typed resources; UserError naming the first wrong key or value of the settings at `where`."""
     try:
-        return msgspec.convert(settings, Resources)
-    except msgspec.ValidationError as error:
+        return typed(settings, Resources)
+    except UserError as error:
         raise UserError(f"{where}: {error}") from error
 
 

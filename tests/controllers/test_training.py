@@ -386,7 +386,7 @@ def test_proposals_are_the_best_predicted_admissible_ones(trained_vote: MLP) -> 
         ({"tau": 0.0}, r"^training\.tau is 0\.0; it must be positive"),
         ({"validation": 1.0}, "strictly between 0 and 1"),
         ({"groups": []}, "at least one"),
-        ({"target": "gain"}, "training: Invalid enum value 'gain'"),
+        ({"target": "gain"}, "training: target: Invalid enum value 'gain'; choose from delta"),
         ({"target": "delta", "horizon": "task_accuracy"}, "means nothing"),
     ],
 )

@@ -91,7 +91,11 @@ def test_a_missing_key_is_named(default: dict[str, Any]) -> None:
     ("path", "value", "words"),
     [
         (("seed",), "0", "config: seed: Expected `int`, got `str`"),
-        (("world", "horizon"), 2.5, "config: world.horizon: Expected `int | object | null`, got `float`"),
+        (
+            ("world", "horizon"),
+            2.5,
+            "config: world.horizon: Expected `int | {each: ...} | null`, got `float` 2.5",
+        ),
         (("conditions",), "rules", "config: conditions: Expected `array`, got `str`"),
         (("conditions",), [1], "config: conditions[0]: Expected `str`, got `int`"),
         (("objective", "cost"), None, "config: objective.cost: Expected `float`, got `null`"),
