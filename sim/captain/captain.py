@@ -13,7 +13,7 @@ from sim.captain.prompts import render, turns
 from sim.captain.reflector import reviewed, settle
 from sim.captain.replies import Decision, Finish, Reply, ReuseTeam, SeekExperts, Solve, Subtask
 from sim.captain.retrieval import RetrievalFailure
-from sim.captain.room import Room, Team, reported
+from sim.captain.room import Room, Team
 from sim.captain.talk import converse
 from sim.captain.teams import build
 
@@ -103,8 +103,7 @@ async def _solved(room: Room, decision: Solve) -> Result:
     done = await room.execute(decision.text, room.all_tools, f"{room.step}/solve")
     text = decision.text
     if done is not None:
-        text = f"{text}\n\n{reported(done)}"
-        room.event("execution", "executor", reported(done), author="captain", verdict=done.verdict)
+        text = f"{text}\n\n{room.ran(done, 'captain')}"
     answer, check = await settle(room, decision.answer, asked=False, disputed=False)
     return Result(room.step, "solve", f"{text}\n\n{check}".strip(), answer if decision.answer.strip() else "")
 

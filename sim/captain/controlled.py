@@ -116,7 +116,7 @@ async def _first_answers(room: Room, talk: Talk) -> list[Say]:
             raise error
     says = [say for say in found if isinstance(say, Say)]
     for seat, (member, say) in enumerate(zip(talk.team.members, says, strict=True)):
-        room.event("message", member.name, say.text, answer=say.answer, done=False, planted=seat == planted)
+        room.said(member.name, say.text, say.answer, planted=seat == planted)
     return says
 
 
@@ -132,9 +132,8 @@ def options_of(room: Room, answers: Sequence[str]) -> list[str]:
 
 def _as_task(room: Room, talk: Talk, firsts: Sequence[Say], options: Sequence[str]) -> HiddenProfileTask:
     """The talk as a task of the simulator. Its answer is unknown: the field is filled and read by nobody."""
-    tools = room.toolbox.signatures if room.toolbox else (lambda names: [])
     clues = [
-        render("working", member=member, say=say, tools=tools(member.tools))
+        render("working", member=member, say=say, tools=room.toolbox.signatures(member.tools))
         for member, say in zip(talk.team.members, firsts, strict=True)
     ]
     return HiddenProfileTask(
@@ -259,9 +258,7 @@ class _Recorder:
         for message in heard[self._spoken :]:
             name = self.talk.team.members[message.speaker].name
             self.talk.said.append(Utterance(name, message.text))
-            self.room.event(
-                "message", name, message.text, answer="", done=False, planted=False, action=message.action
-            )
+            self.room.said(name, message.text, action=message.action)
         self._spoken = len(heard)
 
     def ended(self, ending: Ending) -> None:

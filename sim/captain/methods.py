@@ -31,10 +31,7 @@ async def single_code(room: Room) -> Outcome:
     question = turns(render("solo"), render("program", task=room.task))
     work = (await room.ask(call, question, (Solve,), Solve)).text
     done = await room.execute(work, room.all_tools, "0/run")
-    room.event(
-        "execution", "executor", reported(done), author="captain", verdict=done.verdict if done else "no_code"
-    )
-    shown = f"{work}\n\n{reported(done)}"
+    shown = f"{work}\n\n{room.ran(done, 'captain')}"
     reply = await _answered(room, render("answer", task=room.task, work=shown), "1/answer")
     return Outcome(reply.answer, "finished")
 
@@ -81,7 +78,7 @@ async def meta_prompting(room: Room) -> Outcome:
         done = await room.execute(reply, room.all_tools, f"{room.step}/run")
         text = reply if done is None else f"{reply}\n\n{reported(done)}"
         heard.append((decision.expert, text))
-        room.event("message", decision.expert, text, answer="", done=False, planted=False)
+        room.said(decision.expert, text)
     return Outcome(room.answer or (heard[-1][1] if heard else ""), "unfinished")
 
 
@@ -109,9 +106,8 @@ async def random_team(room: Room) -> Outcome:
 def fixed_team(room: Room, cards: list[AgentCard], source: str) -> Team:
     """A team of given agents with their own tools."""
     names = unique_names(card.name for card in cards)
-    known = room.toolbox.known if room.toolbox else (lambda names: ())
     members = tuple(
-        Member(name, card, (card.name,), known(card.tools), source)
+        Member(name, card, (card.name,), room.toolbox.known(card.tools), source)
         for name, card in zip(names, cards, strict=True)
     )
     return Team(team_id(room.problem.id, names), tuple(names), members)

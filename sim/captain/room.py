@@ -22,7 +22,7 @@ from sim.captain.prompts import render
 from sim.captain.replies import Reply
 from sim.captain.retrieval import Hit, Retriever
 from sim.captain.sandbox import Execution, Sandbox
-from sim.captain.toolbox import Toolbox
+from sim.captain.toolbox import NO_TOOLS, Toolbox
 from sim.engines.protocol import Turn, Usage
 from sim.randomness import uniform
 from sim.records.captain_rows import CaptainEventRow
@@ -56,14 +56,14 @@ class Team:
 
 @dataclass
 class Room:
-    """One episode. Whatever is absent (library, tools, sandbox) is an ablation or is not needed."""
+    """One episode. Whatever is absent (library, sandbox, every tool) is an ablation or is not needed."""
 
     desk: Desk
     problem: Problem
     retriever: Retriever
     log: Callable[[CaptainEventRow], None]
     library: AgentLibrary | None = None
-    toolbox: Toolbox | None = None
+    toolbox: Toolbox = NO_TOOLS
     sandbox: Sandbox | None = None
     show: Callable[[CaptainEventRow], None] = lambda row: None
     teams: dict[str, Team] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Room:
     @property
     def all_tools(self) -> tuple[str, ...]:
         """The names of all tools there are."""
-        return tuple(self.toolbox.tools) if self.toolbox else ()
+        return tuple(self.toolbox.tools)
 
     def event(self, kind: str, who: str, text: str, **details: object) -> None:
         """Record that something happened."""
@@ -110,6 +110,18 @@ class Room:
         self._events += 1
         self.log(row)
         self.show(row)
+
+    def said(
+        self, who: str, text: str, answer: str = "", done: bool = False, planted: bool = False, **more: object
+    ) -> None:
+        """Record a message of a conversation."""
+        self.event("message", who, text, answer=answer, done=done, planted=planted, **more)
+
+    def ran(self, done: Execution | None, author: str) -> str:
+        """Record what became of an author's code; returns what the executor says of it."""
+        text, verdict = reported(done), done.verdict if done else "no_code"
+        self.event("execution", EXECUTOR, text, author=author, verdict=verdict)
+        return text
 
     async def ask(
         self,
@@ -161,7 +173,7 @@ class Room:
         if self.sandbox is None or not blocks:
             return None
         code = "\n\n".join(blocks)
-        imports = self.toolbox.imports(code, tools) if self.toolbox else ""
+        imports = self.toolbox.imports(code, tools)
         files = {**self.problem.files, "main.py": code, "given_tools.py": imports}
         done = await self.sandbox.run(files, ("-c", _RUN))
         self.desk.enter(

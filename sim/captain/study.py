@@ -30,7 +30,7 @@ from sim.captain.retrieval import RetrievalFailure, Retriever, Scorer, make_scor
 from sim.captain.room import Room, Team
 from sim.captain.sandbox import Sandbox, make_sandbox
 from sim.captain.toolbox import BUILT_IN as TOOLS
-from sim.captain.toolbox import Toolbox, read_tools
+from sim.captain.toolbox import NO_TOOLS, Toolbox, read_tools
 from sim.config import identity_hash
 from sim.engines.protocol import Engine, EngineDown, EngineError
 from sim.errors import UserError, shown
@@ -78,7 +78,7 @@ class Study:
             retriever=Retriever(self.scorers[settings.retriever], settings.top_k, settings.similarity),
             log=lambda row: self.store.append([row]),
             library=self.library if settings.agents else None,
-            toolbox=self.toolbox if settings.tools else None,
+            toolbox=self.toolbox if settings.tools else NO_TOOLS,
             sandbox=self.sandbox,
             show=self.show,
         )

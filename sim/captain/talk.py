@@ -13,7 +13,7 @@ from sim.captain.forms import Unreadable, pick
 from sim.captain.graders import code_blocks
 from sim.captain.prompts import render, turns
 from sim.captain.replies import Say, Subtask
-from sim.captain.room import EXECUTOR, Member, Room, Team, reported
+from sim.captain.room import EXECUTOR, Member, Room, Team
 from sim.engines.protocol import Turn
 
 
@@ -82,14 +82,7 @@ async def _free_talk(room: Room, talk: Talk) -> None:
         silent = all(one.who != member.name for one in talk.said)
         say = planted_say(room) if seat == planted and silent else await speak(room, talk, member, place)
         talk.said.append(Utterance(member.name, say.text, say.answer))
-        room.event(
-            "message",
-            member.name,
-            say.text,
-            answer=say.answer,
-            done=say.done,
-            planted=seat == planted and silent,
-        )
+        room.said(member.name, say.text, say.answer, say.done, planted=seat == planted and silent)
         if say.done and say.answer.strip():
             talk.ending, talk.answer = "done", say.answer
             return
@@ -107,12 +100,11 @@ async def speak(room: Room, talk: Talk, member: Member, place: str) -> Say:
 
 def _shown(room: Room, talk: Talk, member: Member) -> tuple[Turn, ...]:
     """What a member sees: its own card, the user's task verbatim, the subtask and the transcript."""
-    tools = room.toolbox.signatures(member.tools) if room.toolbox else []
     system = render(
         "expert",
         member=member,
         others=[other.name for other in talk.team.members if other is not member],
-        tools=tools,
+        tools=room.toolbox.signatures(member.tools),
         executor=room.sandbox is not None,
     )
     return turns(
@@ -126,10 +118,7 @@ async def _execute(room: Room, talk: Talk, place: str) -> None:
     tools = next((member.tools for member in talk.team.members if member.name == author), ())
     done = await room.execute(last, tools, place)
     talk.failed = done is not None and done.verdict != "ok"
-    talk.said.append(Utterance(EXECUTOR, reported(done)))
-    room.event(
-        "execution", EXECUTOR, talk.said[-1].text, author=author, verdict=done.verdict if done else "no_code"
-    )
+    talk.said.append(Utterance(EXECUTOR, room.ran(done, author)))
 
 
 async def _next_seat(room: Room, talk: Talk, place: str) -> int:

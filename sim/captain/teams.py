@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -13,7 +13,6 @@ from sim.captain.desk import Call
 from sim.captain.forms import Unreadable, ask
 from sim.captain.prompts import render, turns
 from sim.captain.replies import NewAgent, Selection
-from sim.captain.retrieval import Hit
 from sim.captain.room import Member, Room, Team
 
 _NOBODY = ("", "null", "none", "nobody", "abstain")
@@ -21,14 +20,13 @@ _NOBODY = ("", "null", "none", "nobody", "abstain")
 
 @dataclass(frozen=True)
 class _Filled:
-    """A role with the agent found for it, and how it was found."""
+    """A role with the agent found for it, and how it was found, as events hold it."""
 
     role: str
     card: AgentCard
     tools: tuple[str, ...]
     source: str
-    outcome: str
-    candidates: tuple[tuple[str, float], ...]
+    selection: Mapping[str, object]
 
 
 def team_id(problem: str, roles: Sequence[str]) -> str:
@@ -51,19 +49,9 @@ async def build(room: Room, roles: Sequence[str]) -> Team:
     filled = [await _fill(room, f"{room.step}/role{i}", role) for i, role in enumerate(kept)]
     team = Team(name, tuple(kept), _members(filled))
     room.teams[name] = team
-    selections = [
-        {
-            "role": one.role,
-            "candidates": [list(pair) for pair in one.candidates],
-            "outcome": one.outcome,
-            "chosen": one.card.id,
-            "tags": list(one.card.tags),
-        }
-        for one in filled
-    ]
     room.event(
-        "team", "captain", f"{name} is built", **described(team), recalled=False, selections=selections,
-        left_out=left_out,
+        "team", "captain", f"{name} is built", **described(team), recalled=False,
+        selections=[one.selection for one in filled], left_out=left_out,
     )  # fmt: skip
     return team
 
@@ -106,20 +94,26 @@ async def _fill(room: Room, place: str, role: str) -> _Filled:
     near = await _near_tools(room, place, role)
     agents = (*room.library.agents, *room.made) if room.library else ()
     hits = await room.look_up(f"{place}/agents", role, [card.described for card in agents])
-    candidates = tuple((agents[hit.place].id, round(hit.similarity, 4)) for hit in hits)
     card, outcome = await _select(room, place, role, [agents[hit.place] for hit in hits])
     source = "library"
     if card is None:
         card, source = await _generate(room, place, role, near), "generated"
-    known = room.toolbox.known((*card.tools, *near)) if room.toolbox else ()
-    return _Filled(role, card, known, source, outcome, candidates)
+    candidates = [[agents[hit.place].id, round(hit.similarity, 4)] for hit in hits]
+    selection = {
+        "role": role,
+        "candidates": candidates,
+        "outcome": outcome,
+        "chosen": card.id,
+        "tags": card.tags,
+    }
+    return _Filled(role, card, room.toolbox.known((*card.tools, *near)), source, selection)
 
 
 async def _near_tools(room: Room, place: str, role: str) -> tuple[str, ...]:
-    if room.toolbox is None:
-        return ()
     tools = list(room.toolbox.tools.values())
-    hits: tuple[Hit, ...] = await room.look_up(f"{place}/tools", role, [tool.described for tool in tools])
+    if not tools:
+        return ()
+    hits = await room.look_up(f"{place}/tools", role, [tool.described for tool in tools])
     return tuple(tools[hit.place].name for hit in hits)
 
 
@@ -149,7 +143,7 @@ async def _select(
 
 async def _generate(room: Room, place: str, role: str, near: Sequence[str]) -> AgentCard:
     """A new agent, stored in the library; where the reply cannot be read, the role itself is its profile."""
-    tools = list(room.toolbox.signatures(near)) if room.toolbox else []
+    tools = room.toolbox.signatures(near)
     call = Call("generator", "generation", f"{place}/generate")
     question = turns(render("generator"), render("generate", task=room.task, role=role, tools=tools))
     unread = NewAgent(role, role, render("solving"), render("interaction"))
@@ -157,8 +151,7 @@ async def _generate(room: Room, place: str, role: str, near: Sequence[str]) -> A
     who = room.desk.identity
     model = room.desk.engine("generator").capabilities.model
     origin = Provenance("generated", role, model, who.condition, who.problem, who.seed)
-    known = room.toolbox.known(reply.tools) if room.toolbox else ()
-    card = generated(reply, known, origin)
+    card = generated(reply, room.toolbox.known(reply.tools), origin)
     if room.library is not None:
         room.library.store(card)
         room.made.append(card)

@@ -63,6 +63,9 @@ class Toolbox:
         return "\n".join(f"from {tool.category}.{tool.name} import {tool.name}" for tool in wanted)
 
 
+NO_TOOLS = Toolbox({}, BUILT_IN)
+
+
 def read_tools(folder: Path) -> Toolbox:
     """Every tool whose packages are installed. Raises UserError naming a file that holds no tool.
 

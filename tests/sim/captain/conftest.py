@@ -22,7 +22,7 @@ from sim.captain.replies import Reply
 from sim.captain.retrieval import BM25, Retriever, Scorer
 from sim.captain.room import Member, Room, Team
 from sim.captain.sandbox import Limits, Sandbox, make_sandbox
-from sim.captain.toolbox import BUILT_IN, Toolbox, read_tools
+from sim.captain.toolbox import BUILT_IN, NO_TOOLS, Toolbox, read_tools
 from sim.config import converted
 from sim.engines.protocol import ChatRequest, ChooseRequest
 from sim.engines.scripted import SCRIPTED, ScriptedEngine
@@ -169,7 +169,7 @@ def stage() -> Callable[..., Stage]:
         *,
         problem: Problem = SUM,
         cards: Sequence[AgentCard] | None = CARDS,
-        tools: Toolbox | None = None,
+        tools: Toolbox = NO_TOOLS,
         box: Sandbox | None = None,
         scorer: Scorer | None = None,
         store: Path | None = None,

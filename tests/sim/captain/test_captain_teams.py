@@ -151,7 +151,7 @@ def test_tools_without_agents_and_agents_without_tools(stage: Callable[..., Any]
     (member,) = built(made, "fits a least-squares line to two columns").members
     assert outcome(made) == "nothing_near"
     assert "fit_line" in member.tools
-    made = stage({"selector": [Selection("algebraist")]}, tools=None)
+    made = stage({"selector": [Selection("algebraist")]})
     (member,) = built(made, "solves equations").members
     assert member.tools == ()
 
