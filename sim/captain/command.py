@@ -14,6 +14,7 @@ from sim.captain.config import CaptainConfig
 from sim.captain.report import cell
 from sim.captain.tables import read_records
 from sim.records.captain_rows import CaptainEventRow
+from sim.report.terminal import plain_table
 
 
 def shower(config: CaptainConfig, console: Console | None = None) -> Callable[[CaptainEventRow], None]:
@@ -50,36 +51,24 @@ def print_outcome(directory: Path, config: CaptainConfig, console: Console | Non
             out.print(f"\n[bold]{escape(row.episode.condition)}[/] ({row.ending}, {row.tokens} tokens):")
             out.print(escape(row.answer or row.error or "no answer"), highlight=False)
     else:
-        for name in ("accuracy", "paired", "reflector"):
-            text = (directory / "tables" / f"{name}.csv").read_text(encoding="utf-8")
-            if text.strip():
-                out.print(_table(name, pd.read_csv(directory / "tables" / f"{name}.csv")))
+        for name in _SHOWN:
+            path = directory / "tables" / f"{name}.csv"
+            if path.read_text(encoding="utf-8").strip():
+                out.print(_table(name, pd.read_csv(path)))
     out.print(f"\nreport: {escape(str(directory / 'report.html'))}", soft_wrap=True)
 
 
 _SHOWN = {
-    "accuracy": (
-        "condition",
-        "scenario",
-        "n_problems",
-        "accuracy",
-        "accuracy_low",
-        "accuracy_high",
-        "tokens",
-        "failed",
-    ),
-    "paired": ("condition", "reference", "difference", "difference_low", "difference_high", "p_holm"),
-    "reflector": ("condition", "disputes", "detected", "checked", "right_to_wrong", "wrong_to_right"),
+    "accuracy": ("condition scenario", "accuracy accuracy_low accuracy_high tokens failed"),
+    "paired": ("condition reference", "difference difference_low difference_high p_holm"),
+    "reflector": ("condition", "disputes detected checked right_to_wrong wrong_to_right"),
 }
+"""Per table: the columns that name a line, and its numbers."""
 
 
-def _table(name: str, content: pd.DataFrame) -> Table:
-    table = Table(title=name.capitalize(), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    columns = [column for column in _SHOWN[name] if column in content]
-    for column in columns:
-        table.add_column(
-            column.replace("_", " "), justify="left" if content[column].dtype == object else "right"
-        )
-    for row in content[columns].to_dict("records"):
+def _table(title: str, content: pd.DataFrame) -> Table:
+    names, numbers = (columns.split() for columns in _SHOWN[title])
+    table = plain_table(title.capitalize(), names, [column.replace("_", " ") for column in numbers])
+    for row in content[[*names, *numbers]].to_dict("records"):
         table.add_row(*(escape(cell(value)) for value in row.values()))
     return table

@@ -13,7 +13,7 @@ from sim.captain.desk import BudgetSpent, Call
 from sim.captain.prompts import render, turns
 from sim.captain.replies import Answer, Consult, Finish, Roles, Solve, Subtask
 from sim.captain.room import Member, Room, Team, reported
-from sim.captain.talk import Talk, converse
+from sim.captain.talk import converse
 from sim.captain.teams import build, described, team_id
 
 Method: TypeAlias = Callable[[Room], Awaitable[Outcome]]
@@ -46,15 +46,9 @@ async def _answered(room: Room, question: str, place: str) -> Answer:
 
 async def two_agents(room: Room) -> Outcome:
     """An assistant that writes code and an executor that runs it, until the assistant is done."""
-    card = AgentCard("assistant", "Assistant", render("assistant"), render("solving"), render("interaction"))
-    team = Team(
-        "two_agents", ("assistant",), (Member("Assistant", card, ("assistant",), room.all_tools, "fixed"),)
-    )
-    return await _talked(room, team)
-
-
-async def _talked(room: Room, team: Team) -> Outcome:
-    talk: Talk = await converse(room, team, Subtask(render("whole")))
+    texts = (render(name) for name in ("assistant", "solving", "interaction"))
+    team = fixed_team(room, [AgentCard("assistant", "Assistant", *texts, tools=room.all_tools)], "fixed")
+    talk = await converse(room, team, Subtask(render("whole")))
     return Outcome(talk.answer, "finished" if talk.ending != "round_limit" else "unfinished")
 
 

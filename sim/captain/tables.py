@@ -22,8 +22,8 @@ import pandas as pd
 from sim.discussion.text import overlap
 from sim.records.captain_rows import CaptainCallRow, CaptainEpisodeRow, CaptainEventRow, Identity
 from sim.records.store import read_rows
-from sim.report.tables import interval, mean_over_tasks, note_on
-from sim.studies.intervals import holm, t_test, task_means
+from sim.report.tables import interval, mean_over_tasks, note_on, paired_row
+from sim.studies.intervals import holm
 
 ALL = "all"
 _EPISODE = list(Identity.__struct_fields__)
@@ -148,20 +148,12 @@ def paired(records: Records, reference: str) -> pd.DataFrame:
         pairs = mine.merge(against, on=_PAIR, suffixes=("", "_reference"))
         if condition == reference or not len(pairs):
             continue
-        pairs["change"] = pairs["correct"] - pairs["correct_reference"]
-        rows.append(
-            {
-                "condition": condition,
-                "reference": reference,
-                "n_pairs": len(pairs),
-                "unpaired": len(mine) - len(pairs),
-                **interval("difference", pairs, "change"),
-                "p_value": t_test(task_means(pairs["change"], pairs["task"].to_numpy(dtype=str))),
-                "note": _note(pairs),
-            }
-        )
+        pairs["correct_change"] = pairs["correct"] - pairs["correct_reference"]
+        found = paired_row(pairs, "correct", len(mine) - len(pairs))
+        rows.append({"condition": condition, "reference": reference, **found, "note": _note(pairs)})
     adjusted = holm([row["p_value"] for row in rows])
-    return pd.DataFrame([row | {"p_holm": p} for row, p in zip(rows, adjusted, strict=True)])
+    table = pd.DataFrame([row | {"p_holm": p} for row, p in zip(rows, adjusted, strict=True)])
+    return table.rename(columns={"n_tasks": "n_problems"})
 
 
 def reflector(records: Records) -> pd.DataFrame:

@@ -171,13 +171,14 @@ def paired(frames: Frames, reference: str = REFERENCE) -> pd.DataFrame:
             pairs = _pairs(mine, against)
             if name != reference and len(pairs):
                 head = {"condition": name, "reference": reference, "metric": metric}
-                found.append(head | _paired_row(pairs, column, len(mine) - len(pairs)))
+                found.append(head | paired_row(pairs, column, len(mine) - len(pairs)))
         adjusted = holm([row["p_value"] for row in found])
         rows += [row | {"p_holm": p, "note": row["note"]} for row, p in zip(found, adjusted, strict=True)]
     return pd.DataFrame(rows)
 
 
-def _paired_row(pairs: pd.DataFrame, column: str, unpaired: int) -> dict[str, Any]:
+def paired_row(pairs: pd.DataFrame, column: str, unpaired: int) -> dict[str, Any]:
+    """A metric's mean change over pairs, in `<column>_change`, with interval and p-value by task."""
     change = f"{column}_change"
     return {
         "n_tasks": pairs["task"].nunique(),

@@ -5,7 +5,7 @@ Prints what the tables say; computes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def print_comparison(directory: str | Path, console: Console | None = None) -> N
     cells, wide = _read(folder, "cells", as_text=True), _read(folder, "task_accuracy")
     names = [str(name) for name in wide.columns[1:]]
     number = {name: str(i) for i, name in enumerate(names, 1)}
-    table = _table("Task accuracy by run", ["condition"], list(number.values()))
+    table = plain_table("Task accuracy by run", ["condition"], list(number.values()))
     for row in wide.to_dict("records"):
         table.add_row(escape(str(row["condition"])), *(_number(row[name], 2) for name in names))
     out.print(table)
@@ -149,7 +149,7 @@ def accuracy_table(accuracy: pd.DataFrame, paired: pd.DataFrame, wide: bool = Tr
     if wide:
         columns["vote accuracy"] = lambda row: _number(row["vote_accuracy"], 2)
         columns["accepted"] = lambda row: _number(row["acceptance_rate"], 2)
-    table = _table("Accuracy", ["condition"], list(columns))
+    table = plain_table("Accuracy", ["condition"], list(columns))
     for row in accuracy.to_dict("records"):
         table.add_row(escape(str(row["condition"])), *(text(row) for text in columns.values()))
     notes = sorted(set(accuracy["note"].dropna()) - {""})
@@ -182,7 +182,7 @@ def _print_contrasts(out: Console, folder: Path, name: str, *labels: str) -> Non
     if out.width >= _WIDE:
         columns["ΔJ a round"] = lambda row: _number(row["objective_change"])
         columns["norm. regret"] = lambda row: _number(row["mean_normalised_regret"])
-    table = _table("Task accuracy, paired by task and seed", list(labels), list(columns))
+    table = plain_table("Task accuracy, paired by task and seed", list(labels), list(columns))
     for row in contrasts.to_dict("records"):
         table.add_row(
             *(escape(str(row[label])) for label in labels), *(text(row) for text in columns.values())
@@ -205,7 +205,7 @@ def _print_draws(out: Console, draws: pd.DataFrame) -> None:
 def _print_published(out: Console, published: pd.DataFrame) -> None:
     """HiddenBench's own metrics."""
     names = ["pre", "post", "full", "integration_gain"]
-    table = _table("As HiddenBench publishes it", ["rule"], [name.replace("_", " ") for name in names])
+    table = plain_table("As HiddenBench publishes it", ["rule"], [name.replace("_", " ") for name in names])
     for row in published.to_dict("records"):
         table.add_row(escape(str(row["rule"])), *(f"{row[name]:.2f} {_span(row, name)}" for name in names))
     out.print()
@@ -222,7 +222,7 @@ def _print_members(out: Console, members: pd.DataFrame) -> None:
     if out.width >= _WIDE:
         columns["prompt tokens"] = lambda row: _number(row["prompt_tokens"], 0)
         columns["completion tokens"] = lambda row: _number(row["completion_tokens"], 0)
-    table = _table("By member of the group", ["condition", "member"], list(columns))
+    table = plain_table("By member of the group", ["condition", "member"], list(columns))
     for row in members.to_dict("records"):
         names = (escape(str(row[name])) for name in ("condition", "member"))
         table.add_row(*names, *(text(row) for text in columns.values()))
@@ -230,7 +230,8 @@ def _print_members(out: Console, members: pd.DataFrame) -> None:
     out.print(table)
 
 
-def _table(title: str, names: list[str], numbers: list[str]) -> Table:
+def plain_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
+    """A table without lines, its numbers to the right."""
     table = Table(
         title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0)
     )
@@ -248,7 +249,9 @@ def coverage_table(coverage: pd.DataFrame, certificates: pd.DataFrame) -> Table:
     shown = coverage[coverage["bound"] == "threshold"] if len(coverage) else coverage
     rounds = sorted(shown["round"].unique()) if len(shown) else []
     kinds = sorted({f"{row['mode']}, 1−α = {1 - row['alpha']:g}" for row in known.to_dict("records")})
-    table = _table(f"Coverage by round ({'; '.join(kinds)})", ["condition"], [*map(str, rounds), "vacuous"])
+    table = plain_table(
+        f"Coverage by round ({'; '.join(kinds)})", ["condition"], [*map(str, rounds), "vacuous"]
+    )
     for row in known.to_dict("records"):
         mine = shown[shown["condition"] == row["condition"]].set_index("round").to_dict("index")
         cells = [_covered(mine.get(number)) for number in rounds]
