@@ -46,8 +46,15 @@ async def _answered(room: Room, question: str, place: str) -> Answer:
 
 async def two_agents(room: Room) -> Outcome:
     """An assistant that writes code and an executor that runs it, until the assistant is done."""
-    texts = (render(name) for name in ("assistant", "solving", "interaction"))
-    team = fixed_team(room, [AgentCard("assistant", "Assistant", *texts, tools=room.all_tools)], "fixed")
+    card = AgentCard(
+        "assistant",
+        "Assistant",
+        render("assistant"),
+        render("solving"),
+        render("interaction"),
+        room.all_tools,
+    )
+    team = fixed_team(room, [card], "fixed")
     talk = await converse(room, team, Subtask(render("whole")))
     return Outcome(talk.answer, "finished" if talk.ending != "round_limit" else "unfinished")
 
