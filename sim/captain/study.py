@@ -20,7 +20,7 @@ import msgspec
 
 from sim.captain.agents import BUILT_IN, AgentLibrary, read_library
 from sim.captain.captain import Outcome
-from sim.captain.config import CaptainConfig, Settings, parse
+from sim.captain.config import Backbone, CaptainConfig, Settings, parse
 from sim.captain.desk import Desk
 from sim.captain.graders import Grade, grade
 from sim.captain.methods import METHODS, NEEDS_NO_SANDBOX, NEEDS_TEAM, attempt, plan_team
@@ -224,10 +224,8 @@ async def opened(config: CaptainConfig, directory: Path, store: RunStore, show: 
     sandbox = _sandbox(config, problems, settings, toolbox)
     async with AsyncExitStack() as stack:
         engines = {
-            name: await stack.enter_async_context(make_engine(*_backbone(config, name)))
-            for name in sorted(
-                {b for one in settings.values() for b in (one.backbone, one.expert_backbone) if b}
-            )
+            name: await stack.enter_async_context(make_engine(one.engine, one.model))
+            for name, one in _backbones(config, settings.values()).items()
         }
         _check_typed(engines)
         study = Study(config, directory, store, problems, engines, scorers, library, toolbox, sandbox, show)
@@ -247,10 +245,11 @@ def _check_typed(engines: Mapping[str, Engine]) -> None:
             )
 
 
-def _backbone(config: CaptainConfig, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    if name in config.backbones:
-        return config.backbones[name].engine, config.backbones[name].model
-    return config.engine, config.model
+def _backbones(config: CaptainConfig, settings: Iterable[Settings]) -> dict[str, Backbone]:
+    """The models that conditions name."""
+    known = {"default": Backbone(config.engine, config.model)} | config.backbones
+    names = {name for one in settings for name in (one.backbone, one.expert_backbone) if name}
+    return {name: known[name] for name in sorted(names)}
 
 
 def _sandbox(

