@@ -16,6 +16,8 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from sim.errors import UserError
+
 
 class _CellLauncher(Launcher):
     """What the launchers share: from Hydra's overrides to cells on disk. `settings`: the launcher's config."""
@@ -30,10 +32,14 @@ class _CellLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Write the cells down and run them; judging them is left to status.json."""
-        from sim.sweeps.launching import plan_sweep
+        from sim.sweeps.launching import forget_refused, plan_sweep
 
         sweep = Path(str(self.config.hydra.sweep.dir))
-        cells = plan_sweep(self.loader, self.config, self.task, sweep, job_overrides)
+        try:
+            cells = plan_sweep(self.loader, self.config, self.task, sweep, job_overrides)
+        except UserError:
+            forget_refused(sweep)
+            raise
         self.task.sweep = sweep
         self.run(sweep, cells)
         return [_accepted(overrides) for overrides in job_overrides]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from sim.config import parse
 from sim.launch import launch
-from sim.studies.verbs import run_stages
+from sim.studies.verbs import check_study, run_stages
 
 if __name__ == "__main__":
-    launch(partial(run_stages, stages=("explore",)), check=parse)
+    stages = ("explore",)
+    launch(partial(run_stages, stages=stages), check=partial(check_study, stages=stages))

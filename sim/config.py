@@ -360,6 +360,8 @@ class StudyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _check_contrasts(self) -> None:
         known = {*self.conditions, *(name + GATE_SUFFIX for name in self.certified)}
         for label, pair in self.contrasts.items():
+            if pair[0] == pair[1]:
+                raise UserError(f"contrasts.{label} compares {pair[0]!r} with itself; name two conditions")
             for name in pair:
                 if name not in known:
                     raise UserError(

@@ -34,13 +34,14 @@ from sim.engines.protocol import (
     Usage,
 )
 from sim.engines.turns import folded
-from sim.engines.url_file import awaited_urls, current_urls
+from sim.engines.url_file import PREFIX, awaited_urls, current_urls
 from sim.engines.wire import Completion, decoded
-from sim.errors import UserError
+from sim.errors import UserError, shown
 from sim.randomness import text_key
 
 _UNAVAILABLE = 503
 _OVERLOADED = (429, _UNAVAILABLE)
+_SCHEMES = ("http://", "https://", PREFIX)
 _HEALTH_TIMEOUT_S = 10.0
 _MOST_LOGPROBS = 20
 _LONGEST_WAIT_S = 20.0
@@ -64,6 +65,12 @@ class ServerEngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     seeds: bool = False
 
     def __post_init__(self) -> None:
+        for url in self.urls:
+            if not url.startswith(_SCHEMES):
+                raise UserError(
+                    f"engine.urls names {shown(url)}; a URL starts with http:// or https://, such as "
+                    f"{shown('http://' + url)}, and the file of a server with {PREFIX}"
+                )
         if self.in_flight < 1 or self.attempts < 1:
             raise UserError("engine.in_flight and engine.attempts must be at least 1")
         if self.timeout_s <= 0 or self.patience_s <= 0:

@@ -17,6 +17,7 @@ from sim.parsing import check_seed
 from sim.records.run_dir import read_config
 from sim.studies.calibration import longest_horizon
 from sim.studies.conditions import check_condition, is_baseline
+from sim.studies.language import check_served
 from sim.studies.study import Tasks
 from sim.worlds.protocol import shape_of
 
@@ -37,6 +38,8 @@ def check_config(config: StudyConfig) -> None:
     _check_prompted(config)
     _check_reference(config)
     _check_seats(config)
+    if isinstance(config.world, LanguageWorldConfig) and config.replay is None:
+        check_served(config)
     if config.trained and not config.explore_seeds:
         raise UserError(
             f"explore_seeds is empty, but {config.trained[0]!r} learns from exploration; give at least one"

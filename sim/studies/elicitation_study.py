@@ -31,7 +31,7 @@ from sim.records.rows import CallRow
 from sim.records.run_dir import PROVENANCE, claim, provenance, tracked, write_json, write_text
 from sim.records.store import RunStore
 from sim.studies.intervals import FewTasks, clustered
-from sim.studies.language import check_capabilities, make_engine
+from sim.studies.language import check_capabilities, engine_settings, make_engine
 from sim.studies.opening import make_tasks
 from sim.studies.progress import Reporter
 from sim.tasks.task import HiddenProfileTask
@@ -91,7 +91,8 @@ def run_elicitation(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> P
     study that is stopped has those of the tasks it came to."""
     config = parse_elicitation(data)
     tasks = make_tasks(config.task)
-    make_engine(config.engine, config.model)
+    engine_settings(config.engine)
+    parse_model(config.model)
     directory = claim(Path(config.output), "elicitation", identity_hash(data), data)
     with RunStore(directory) as store, tracked(directory, "elicitation"):
         (directory / "tables").mkdir()

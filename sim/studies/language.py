@@ -94,30 +94,57 @@ def check_capabilities(found: Capabilities, world: LanguageWorldConfig) -> None:
         )
 
 
-def make_engine(engine: Mapping[str, Any], model: Mapping[str, Any]) -> Engine:
-    """The engine of a configuration, not started yet; UserError naming a wrong key or an unknown kind."""
+def check_served(config: StudyConfig) -> None:
+    """Raise UserError where an engine or a model that a study would start is not what it must be; starts nothing."""
+    for name, (engine, model) in served(config).items():
+        try:
+            engine_settings(engine)
+            parse_model(model)
+        except UserError as error:
+            raise UserError(f"seats.members.{name}: {error}" if name else str(error)) from error
+
+
+def engine_settings(engine: Mapping[str, Any]) -> msgspec.Struct:
+    """The typed settings of an engine; UserError naming a wrong key or an unknown kind."""
     settings = {key: value for key, value in engine.items() if key != "kind"}
-    chosen = parse_model(model)
     kind = engine.get("kind")
     if kind == "transformers_local":
-        from sim.engines.transformers_local import LocalEngineConfig, TransformersEngine
+        from sim.engines.transformers_local import LocalEngineConfig
 
-        return TransformersEngine(chosen, _parsed(settings, LocalEngineConfig))
+        return _parsed(settings, LocalEngineConfig)
     if kind == "openai_server":
-        from sim.engines.openai_server import OpenAIServerEngine, ServerEngineConfig
+        from sim.engines.openai_server import ServerEngineConfig
 
-        return OpenAIServerEngine(chosen, _parsed(settings, ServerEngineConfig))
+        return _parsed(settings, ServerEngineConfig)
     if kind == "vllm_inprocess":
-        from sim.engines.vllm_inprocess import InprocessEngine, InprocessEngineConfig
+        from sim.engines.vllm_inprocess import InprocessEngineConfig
 
-        return InprocessEngine(chosen, _parsed(settings, InprocessEngineConfig))
+        return _parsed(settings, InprocessEngineConfig)
     if kind == "scripted":
-        _parsed(settings, ScriptedEngineConfig)
-        return ScriptedEngine(
-            capabilities=msgspec.structs.replace(SCRIPTED, model=chosen.name, alternation=False)
-        )
+        return _parsed(settings, ScriptedEngineConfig)
     raise UserError(
         f"engine.kind is {kind!r}; it must be transformers_local, openai_server, vllm_inprocess or scripted"
+    )
+
+
+def make_engine(engine: Mapping[str, Any], model: Mapping[str, Any]) -> Engine:
+    """The engine of a configuration, not started yet; UserError naming a wrong key or an unknown kind."""
+    chosen: Any = parse_model(model)
+    settings: Any = engine_settings(engine)
+    if engine["kind"] == "transformers_local":
+        from sim.engines.transformers_local import TransformersEngine
+
+        return TransformersEngine(chosen, settings)
+    if engine["kind"] == "openai_server":
+        from sim.engines.openai_server import OpenAIServerEngine
+
+        return OpenAIServerEngine(chosen, settings)
+    if engine["kind"] == "vllm_inprocess":
+        from sim.engines.vllm_inprocess import InprocessEngine
+
+        return InprocessEngine(chosen, settings)
+    return ScriptedEngine(
+        capabilities=msgspec.structs.replace(SCRIPTED, model=chosen.name, alternation=False)
     )
 
 

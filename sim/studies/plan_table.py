@@ -15,7 +15,7 @@ from rich.table import Table
 from sim.config import LanguageWorldConfig, SeatsConfig, StudyConfig, parse
 from sim.engines.models import parse_model
 from sim.studies.arms import arm_configs
-from sim.studies.opening import checked_tasks
+from sim.studies.opening import Check, checked_tasks
 from sim.studies.plan import Cost, Line, plan
 from sim.studies.progress import Reporter
 from sim.studies.study import Tasks
@@ -27,7 +27,7 @@ _HEADINGS = (
 
 
 @dataclass(frozen=True)
-class _Arm:
+class Arm:
     """A study that was rehearsed; `hours` are None where the model's size is not known."""
 
     name: str
@@ -58,13 +58,15 @@ def _billions(config: StudyConfig) -> float | None:
     return sum(known) / len(known) if len(known) == len(sizes) else None
 
 
-def print_plan(data: Mapping[str, Any], stages: tuple[str, ...], console: Console | None = None) -> None:
+def print_plan(
+    data: Mapping[str, Any], stages: tuple[str, ...], check: Check, console: Console | None = None
+) -> None:
     """Rehearse a study, or every arm of it, and print what it would cost; nothing is written.
 
-    Raises UserError for what would stop the study itself, and for a world without a model.
+    Raises UserError for what would stop the study itself, by `check` among others, and for a world without a model.
     """
     out = console or Console()
-    arms = _rehearsed(data, stages)
+    arms = rehearsed(data, stages, check)
     table = _table("What the study costs at most" + (", by arm" if len(arms) > 1 else ""))
     if len(arms) == 1:
         for line in arms[0].lines:
@@ -84,7 +86,7 @@ def print_plan(data: Mapping[str, Any], stages: tuple[str, ...], console: Consol
         out.print(sentence, highlight=False, style="dim", soft_wrap=True)
 
 
-def _rehearsed(data: Mapping[str, Any], stages: tuple[str, ...]) -> list[_Arm]:
+def rehearsed(data: Mapping[str, Any], stages: tuple[str, ...], check: Check) -> list[Arm]:
     """The study, or its arms; those that differ in nothing but the model are rehearsed once."""
     configs = arm_configs({**data, "transfer": False}, Path("arms")) if data["arms"] else {data["name"]: data}
     known: dict[bytes, list[Line]] = {}
@@ -92,11 +94,11 @@ def _rehearsed(data: Mapping[str, Any], stages: tuple[str, ...]) -> list[_Arm]:
     with Reporter(bool(data["progress"])).stage("plan", len(configs)) as advance:
         for name, content in configs.items():
             config = parse({**content, "resume": None})
-            tasks = checked_tasks(config, lambda config: None)
+            tasks = checked_tasks(config, check)
             key = _alike(config, tasks)
             if key not in known:
                 known[key] = plan(config, tasks, stages)
-            arms.append(_Arm(name, config, known[key]))
+            arms.append(Arm(name, config, known[key]))
             advance(1)
     return arms
 
@@ -139,7 +141,7 @@ def _sum(hours: list[float | None]) -> float | None:
     return sum(known) if len(known) == len(hours) else None
 
 
-def _notes(arm: _Arm, without_cache: float | None) -> Iterator[str]:
+def _notes(arm: Arm, without_cache: float | None) -> Iterator[str]:
     world, rates = arm.config.world, arm.config.throughput
     assert isinstance(world, LanguageWorldConfig)
     yield (

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sim.config import StudyConfig, parse
+from sim.config import StudyConfig, TaskConfig, parse
 from sim.errors import UserError
 from sim.records.run_dir import tracked
 from sim.records.store import RunStore
-from sim.studies.arms import has_arms, run_arms
+from sim.studies.arms import arm_configs, has_arms, run_arms
 from sim.studies.blocking import wait_for
+from sim.studies.checks import check_config, check_folds
 from sim.studies.conditions import check_behaviour
 from sim.studies.opening import make_tasks, new_run, opened, replayed, resumed_run
 from sim.studies.progress import Reporter
 from sim.studies.stages import calibrate_all, evaluate, explore, screen_all, train
+from sim.studies.study import Tasks, make_folds
 from sim.tasks import write_tasks
 
 
@@ -25,6 +28,10 @@ def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: t
     A study of several arms runs them all, each in a directory of its own below. A replay asked for on the command
     line starts from the recorded configuration. With `plan` the cost is printed instead, and nothing is written.
     """
+
+    def check(config: StudyConfig) -> None:
+        check_prerequisites(config, stages)
+
     if data["plan"]:
         if data["resume"] is not None:
             raise UserError(
@@ -32,16 +39,12 @@ def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: t
             )
         from sim.studies.plan_table import print_plan
 
-        print_plan(data, stages)
+        print_plan(data, stages, check)
         return Path(data["output"])
     if "replay" in overridden and data["replay"] is not None and data["resume"] is None:
         data = replayed(data, overridden)
     if has_arms(data):
         return _run_arms(data, overridden, stages)
-
-    def check(config: StudyConfig) -> None:
-        check_prerequisites(config, stages)
-
     if data["resume"] is None:
         directory, config = new_run(data, check)
     else:
@@ -59,6 +62,8 @@ def _run_arms(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: tu
     def run(arm: Mapping[str, Any], part: tuple[str, ...]) -> None:
         run_stages(arm, {}, tuple(stage for stage in part if stage != "report"))
 
+    if data["resume"] is None:
+        check_study(data, stages)
     directory = run_arms(data, overridden, stages, run)
     if "report" in stages:
         from sim.report.build import report_arms
@@ -67,6 +72,26 @@ def _run_arms(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: tu
         report_arms(directory)
         print_comparison(directory)
     return directory
+
+
+def check_study(data: Mapping[str, Any], stages: tuple[str, ...]) -> None:
+    """Raise UserError for what a study, or an arm of it, would refuse before its directory is made. Tasks are
+    generated or read, unless they would have to be downloaded; no model is started."""
+    if data["resume"] is not None:
+        parse(data)
+        return
+    contents = arm_configs({**data, "transfer": False}, Path("arms")).values() if data["arms"] else [data]
+    for config in [parse({**content, "resume": None}) for content in contents]:
+        check_prerequisites(config, stages)
+        check_config(config)
+        if config.task.source != "hub":
+            check_folds(config, make_folds(_tasks_of(config.task), config))
+
+
+@lru_cache(maxsize=4)
+def _tasks_of(config: TaskConfig) -> Tasks:
+    """Tasks, made once for all cells of a sweep that have the same."""
+    return make_tasks(config)
 
 
 def check_prerequisites(config: StudyConfig, stages: tuple[str, ...]) -> None:

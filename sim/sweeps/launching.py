@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from sim.config import identity_hash
 from sim.errors import UserError
 from sim.records.run_dir import FINISHED, read_config
-from sim.records.sweep_dir import Outcome, outcomes
+from sim.records.sweep_dir import SWEEP, Outcome, outcomes
 from sim.studies.progress import Reporter
 from sim.sweeps.plan import Cell, cell_directory, write_sweep
 
@@ -63,6 +64,16 @@ def plan_sweep(
         explicit = task.explicit(overrides, config) if config.get("resume") else {}
         cells.append(Cell(number, tuple(overrides), task.script, config, explicit, str(directory)))
     return write_sweep(sweep, sys.argv, str(master.hydra.runtime.choices[LAUNCHER]), cells)
+
+
+def forget_refused(sweep: Path) -> None:
+    """Take away what Hydra wrote before it asked us: its own note of a sweep that was refused, and empty folders."""
+    if (sweep / SWEEP).exists():
+        return
+    (sweep / "multirun.yaml").unlink(missing_ok=True)
+    for folder in (sweep, sweep.parent):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _composed(loader: Any, master: Any, overrides: list[str]) -> dict[str, Any]:

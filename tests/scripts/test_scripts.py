@@ -175,6 +175,8 @@ MISTAKES = [
     (("conditions=[rules",), ""),
     (("=1",), "'=1' sets nothing"),
     (("~seed",), "seed"),
+    (("++arms={a:{task.count:2}}",), ""),
+    (("++contrasts={a:[rules,rules]}",), "contrasts.a compares 'rules' with itself; name two conditions"),
     (("++arms={a: 3}",), "arms.a is 3; give what differs"),
 ]
 

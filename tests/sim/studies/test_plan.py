@@ -14,7 +14,7 @@ from sim.config import Throughput, parse
 from sim.errors import UserError
 from sim.studies.opening import make_tasks
 from sim.studies.plan import Cost, Line, plan
-from sim.studies.plan_table import _rehearsed, print_plan
+from sim.studies.plan_table import print_plan, rehearsed
 from sim.studies.verbs import run_stages
 
 Config = Callable[..., dict[str, Any]]
@@ -119,7 +119,7 @@ def test_plan_true_writes_nothing_and_names_every_arm(
 
 def test_a_model_of_unknown_size_has_no_hours(config: Config, tmp_path: Path) -> None:
     out = Console(record=True, width=120)
-    print_plan(config(tmp_path, *LANGUAGE, "model=gpt_4_1_mini"), ("evaluate",), out)
+    print_plan(config(tmp_path, *LANGUAGE, "model=gpt_4_1_mini"), ("evaluate",), lambda _: None, out)
     assert "size is not known" in out.export_text()
 
 
@@ -127,7 +127,7 @@ def test_a_group_takes_the_mean_of_its_members(config: Config, tmp_path: Path) -
     def hours(*overrides: str) -> float:
         data = config(tmp_path, *LANGUAGE, "seats=strong_and_weak", *overrides)
         parsed = parse(data)
-        (arm,) = _rehearsed(data, ("evaluate",))
+        (arm,) = rehearsed(data, ("evaluate",), lambda _: None)
         assert parsed.seats.members["strong"].model["active_billions"] == 14.8
         found = arm.hours(arm.cost)
         assert found is not None
@@ -145,5 +145,27 @@ def test_a_world_without_a_model_is_not_planned(config: Config, tmp_path: Path) 
 
 def test_no_number_is_cut_on_a_narrow_terminal(config: Config, tmp_path: Path) -> None:
     out = Console(record=True, width=40, file=io.StringIO())
-    print_plan(config(tmp_path, *LANGUAGE, "progress=false"), ("evaluate",), out)
+    print_plan(config(tmp_path, *LANGUAGE, "progress=false"), ("evaluate",), lambda _: None, out)
     assert "…" not in out.export_text()
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("from_run=/nope", "/nope: not a run directory"),
+        ("split.test=0", "split.test is 0"),
+        ("conditions=[mlp]", "'mlp' is not trained"),
+        ("seed=-1", "seed is -1"),
+        ("engine.kind=x", "engine.kind is 'x'; it must be"),
+        (
+            "engine=openai_server engine.urls=[127.0.0.1:8000/v1]",
+            "engine.urls names '127.0.0.1:8000/v1'; a URL starts",
+        ),
+    ],
+)
+def test_a_plan_refuses_what_the_run_would(override: str, words: str, config: Config, tmp_path: Path) -> None:
+    for plan_it in ("true", "false"):
+        data = config(tmp_path / "runs", *LANGUAGE, *override.split(), f"plan={plan_it}")
+        with pytest.raises(UserError, match=words):
+            run_stages(data, {}, ("evaluate",))
+    assert not (tmp_path / "runs").exists()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -25,7 +26,7 @@ from sim.sweeps.cell import run_cell
 from sim.sweeps.local import cell_environment, run_here
 from sim.sweeps.plan import Cell, cell_directory, read_cell, write_sweep
 from sim.sweeps.slurm import outside_jobs, queued
-from sim.tasks import generate_travel, write_tasks
+from sim.tasks import HiddenProfileTask, generate_travel, write_tasks
 
 SMALL = (
     "task.count=12", "split.train=0", "split.pilot=0", "split.calibration=0", "split.test=12",
@@ -75,8 +76,13 @@ def test_cells_have_directories_logs_and_configurations_of_their_own(tmp_path: P
     assert sorted(path.name for path in (sweep / "logs").iterdir()) == ["000.log", "001.log"]
 
 
+def without_evidence() -> list[HiddenProfileTask]:
+    """Sound tasks that cognitive agents cannot play, which shows once they are opened."""
+    return [msgspec.structs.replace(task, evidence=None) for task in generate_travel("easy", 12, 0)]
+
+
 def test_a_failing_cell_stops_no_other_and_keeps_its_traceback(tmp_path: Path) -> None:
-    (tmp_path / "0.json").write_text("[]")
+    write_tasks(tmp_path / "0.json", without_evidence())
     write_tasks(tmp_path / "1.json", generate_travel("easy", 12, 0))
     done = pipeline(
         *SMALL,
@@ -90,7 +96,7 @@ def test_a_failing_cell_stops_no_other_and_keeps_its_traceback(tmp_path: Path) -
     assert states(tmp_path / "runs") == ["failed", "finished"]
     assert "cell 0 (seed=0) failed: UserError" in done.stderr
     failed = outcomes(sweep_of(tmp_path / "runs"))[0].directory
-    assert "load_tasks" in json.loads((failed / "status.json").read_text())["traceback"]
+    assert "evidence_array" in json.loads((failed / "status.json").read_text())["traceback"]
     assert (
         "Traceback (most recent call last)" in (sweep_of(tmp_path / "runs") / "logs" / "000.log").read_text()
     )
@@ -98,7 +104,7 @@ def test_a_failing_cell_stops_no_other_and_keeps_its_traceback(tmp_path: Path) -
 
 def test_a_failing_submitit_job_is_no_success_in_its_log(tmp_path: Path) -> None:
     """Known fault: the job's log says "completed successfully" and the traceback is nowhere."""
-    (tmp_path / "tasks.json").write_text("[]")
+    write_tasks(tmp_path / "tasks.json", without_evidence())
     slurm = ("hydra/launcher=submitit_slurm", "hydra.launcher.cluster=local")
     done = pipeline(
         *SMALL, "task=file", f"task.path={tmp_path}/tasks.json", f"output={tmp_path}/runs", "-m", *slurm
@@ -106,7 +112,7 @@ def test_a_failing_submitit_job_is_no_success_in_its_log(tmp_path: Path) -> None
     assert done.returncode == 1
     assert states(tmp_path / "runs") == ["failed"]
     logs = "".join(path.read_text() for path in sweep_of(tmp_path / "runs").glob("logs/*.err"))
-    assert "tasks.json" in logs
+    assert "cognitive agents need log-odds" in logs
     assert "Traceback (most recent call last)" in logs
     assert "the cell did not finish" in logs
     assert "completed successfully" not in logs
@@ -167,6 +173,8 @@ def test_a_launcher_in_an_experiment_is_refused_not_ignored(tmp_path: Path) -> N
             ("-m", "conformal.alpha=0.1,2"),
             "cell 1 (conformal.alpha=2): config: conformal: conformal.alpha is 2",
         ),
+        (("-m", "seed=-1,0"), "cell 0 (seed=-1): seed is -1; a seed is a whole number from 0"),
+        (("-m", "task.count=12,2"), "cell 1 (task.count=2): "),
         (("-m", "hydra.sweeper.max_batch_size=1", "seed=0,1"), "max_batch_size is set"),
         (("-m", "hydra.launcher.n_jobs=0"), "n_jobs is 0"),
     ],
@@ -178,6 +186,8 @@ def test_what_a_sweep_would_misunderstand_is_refused(
     assert done.returncode == 2
     assert words in done.stderr
     assert len([line for line in done.stderr.splitlines() if "cells" not in line]) == 1
+    if words.startswith(("cell", "max_batch")):
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_cells_see_no_gpu_and_their_share_of_the_cores(tmp_path: Path) -> None:
