@@ -19,6 +19,8 @@ from sim.errors import UserError, shown
 
 MIN_AGENTS = 2
 MIN_OPTIONS = 2
+LARGEST_EVIDENCE = 100.0
+"""Odds of e^100 leave no doubt; sums over clues of much larger numbers overflow in the agents."""
 _CENTRED_WITHIN = 1e-6
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -188,6 +190,11 @@ def _evidence_problems(task: HiddenProfileTask, rows: tuple[tuple[float, ...], .
             yield f"field 'evidence': row {place} has {len(row)} numbers; give {n_options}, one per option"
         elif not all(map(math.isfinite, row)):
             yield f"field 'evidence': row {place} is {shown(list(row))}; give finite numbers (log-odds)"
+        elif max(map(abs, row)) > LARGEST_EVIDENCE:
+            yield (
+                f"field 'evidence': row {place} is {shown(list(row))}; log-odds lie between "
+                f"-{LARGEST_EVIDENCE:g} and {LARGEST_EVIDENCE:g}"
+            )
         elif abs(sum(row)) > _CENTRED_WITHIN:
             yield (
                 f"field 'evidence': row {place} is {shown(list(row))} with mean {sum(row) / n_options:.6g}; "

@@ -173,3 +173,19 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         write_tasks(path, [msgspec.structs.replace(demo_task(), name="changed")])
     assert load_tasks(path) == (demo_task(),)
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("size", [1e308, 101.0])
+def test_evidence_that_would_overflow_is_refused(size: float) -> None:
+    (task,) = generate_travel("easy", 1, 0)
+    assert task.evidence is not None
+    row = (size, -size, *(0.0,) * (task.n_options - 2))
+    with pytest.raises(UserError, match=r"row 1 is .*; log-odds lie between -100 and 100"):
+        msgspec.structs.replace(task, evidence=(row, *task.evidence[1:])).public()
+
+
+def test_evidence_at_its_bound_is_taken() -> None:
+    (task,) = generate_travel("easy", 1, 0)
+    assert task.evidence is not None
+    row = (100.0, -100.0, *(0.0,) * (task.n_options - 2))
+    assert msgspec.structs.replace(task, evidence=(row,) * len(task.evidence)).evidence_array().max() == 100
