@@ -79,6 +79,9 @@ def _no_such_key(key: str, conf: Path, config_name: str) -> str:
     near = difflib.get_close_matches(key, list(_known_keys(conf, config_name)), n=1)
     if near == [key]:
         return f"{key}: has no such entry yet; add it with ++{key}={{…}}, or begin anew with ~{key} ++{key}={{…}}"
+    owners = list(_owners(key, conf))
+    if owners:
+        return f"{key}: is a setting of {' and '.join(owners)} only; where that is chosen, add an entry with ++{key}={{…}}"
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"{key}: there is no such setting{hint}"
 
@@ -94,6 +97,16 @@ def _known_keys(conf: Path, config_name: str) -> Iterator[str]:
         composed = compose(config_name)
     yield from _flat(OmegaConf.to_container(composed, resolve=False))
     yield from (path.name for path in conf.iterdir() if path.is_dir())
+
+
+def _owners(key: str, conf: Path) -> Iterator[str]:
+    """The choices of a group, GROUP=FILE, whose files have a key."""
+    import yaml
+
+    group, _, rest = key.partition(".")
+    for path in sorted((conf / group).glob("*.yaml")):
+        if rest in _flat(yaml.safe_load(path.read_text(encoding="utf-8"))):
+            yield f"{group}={path.stem}"
 
 
 def _flat(data: Any, prefix: str = "") -> Iterator[str]:

@@ -175,6 +175,11 @@ MISTAKES = [
     (("conditions=[rules",), ""),
     (("=1",), "'=1' sets nothing"),
     (("~seed",), "seed"),
+    (
+        ("engine=vllm_inprocess", "engine.arguments={enforce_eager: true}"),
+        "engine.arguments: is a setting of engine=vllm_inprocess only; where that is chosen, add an entry with ++",
+    ),
+    (("engine.urls=[http://x/v1]",), "engine.urls: is a setting of engine=openai_server only"),
     (("++arms={a:{task.count:2}}",), ""),
     (("++contrasts={a:[rules,rules]}",), "contrasts.a compares 'rules' with itself; name two conditions"),
     (("++arms={a: 3}",), "arms.a is 3; give what differs"),
