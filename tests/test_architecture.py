@@ -12,13 +12,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = ("sim", "controllers", "conformal", "scripts")
-BASE = {"sim.arrays", "sim.randomness", "sim.errors", "sim.parsing", "sim.templates"}
+BASE = {"sim.arrays", "sim.randomness", "sim.errors", "sim.packages", "sim.parsing", "sim.templates"}
 LOWER = BASE | {"sim.tasks", "sim.discussion", "sim.engines", "sim.records"}
 MAY_IMPORT = {
     "conformal": set[str](),
     "sim.arrays": set[str](),
     "sim.randomness": set[str](),
     "sim.errors": set[str](),
+    "sim.packages": set[str](),
     "sim.parsing": {"sim.errors"},
     "sim.templates": set[str](),
     "sim.tasks": BASE,
