@@ -77,7 +77,10 @@ def _decisions(run: Run, said: Mapping[Key, Cost] | None) -> pd.DataFrame:
     chunks = [_typed(())]
     while chunk := tuple(islice(rows, _CHUNK)):
         chunks.append(_typed(chunk))
-    whole = pd.concat(chunks, ignore_index=True).drop_duplicates(_DECISION_KEY, keep="last")
+    whole = pd.concat(chunks, ignore_index=True)
+    chunks.clear()
+    if (twice := whole.duplicated(_DECISION_KEY, keep="last")).any():
+        whole = whole[~twice]
     whole = whole.sort_values(_DECISION_KEY, ignore_index=True)
     whole["family"] = whole["task"].map({row.task: row.family for row in run.episodes}).astype("str")
     whole["gated"] = _behind_a_gate(whole)
