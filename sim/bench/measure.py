@@ -50,12 +50,26 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
+_WRAPPED = """
+import resource, time
+start = time.perf_counter()
+{code}
+wall = time.perf_counter() - start
+try:
+    with open("/proc/self/status") as lines:
+        peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+except OSError:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(wall, peak / 1024)
+"""
+
+
 def peak_memory_mb(code: str) -> tuple[float, float]:
-    """Wall seconds and peak resident memory (MB) of a Python snippet in a process of its own."""
-    wrapped = (
-        f"import resource, time\nstart = time.perf_counter()\n{code}\n"
-        "print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
-    )
-    done = subprocess.run([sys.executable, "-c", wrapped], capture_output=True, text=True, check=True)
+    """Wall seconds and peak resident memory (MB) of a Python snippet in a process of its own.
+
+    Linux's `ru_maxrss` starts at the memory of the process that made this one; VmHWM does not.
+    """
+    command = [sys.executable, "-c", _WRAPPED.format(code=code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     wall, peak = done.stdout.split()[-2:]
     return float(wall), float(peak)

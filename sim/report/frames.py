@@ -17,7 +17,9 @@ import pandas as pd
 
 from sim.discussion.ending import ABSTAIN
 from sim.discussion.objective import SPREAD_FLOOR
+from sim.errors import UserError
 from sim.records.rows import FULL_INFORMATION, BranchRow, DecisionRow, EpisodeRow, VoteRow
+from sim.records.store import FILES
 from sim.report.source import EVALUATION, GATE_SUFFIX, Run
 
 COSTS = ("words", "prompt_tokens", "completion_tokens")
@@ -53,7 +55,7 @@ class Frames:
 
 
 def make_frames(run: Run) -> Frames:
-    """The frames of a run."""
+    """The frames of a run. Raises UserError where rows of its finished discussions have been lost since."""
     costs = _costs(run.branches, run.votes)
     orders = {(row.task, row.seed, row.path): row.orders for row in run.votes}
     recorded = bool(run.branches)
@@ -66,6 +68,7 @@ def make_frames(run: Run) -> Frames:
         for row in run.episodes
     ]
     frame = pd.DataFrame(episodes, columns=list(_EPISODE_TYPES)).astype(_EPISODE_TYPES)
+    _check_complete(run, frame, decisions)
     return Frames(_with_counterfactual(frame, decisions, recorded), decisions.drop(columns=_COUNTERFACTUAL))
 
 
@@ -85,6 +88,23 @@ def _decisions(run: Run, said: Mapping[Key, Cost] | None) -> pd.DataFrame:
     whole["family"] = whole["task"].map({row.task: row.family for row in run.episodes}).astype("str")
     whole["gated"] = _behind_a_gate(whole)
     return whole
+
+
+def _check_complete(run: Run, episodes: pd.DataFrame, decisions: pd.DataFrame) -> None:
+    """A finished discussion has a decision a round, and branches, where its configuration has them recorded."""
+    record = run.config.get("record")
+    held = episodes[(episodes["stage"] == EVALUATION) & ~episodes["failed"] & (episodes["rounds"] > 0)]
+    found, expected = int((decisions["stage"] == EVALUATION).sum()), int(held["rounds"].sum())
+    lost = "restore it from a copy, or evaluate again in a new run"
+    if record in ("branches", "decisions") and found < expected:
+        raise UserError(
+            f"{run.directory / FILES[DecisionRow]}: holds {found:,} of the {expected:,} decisions of finished "
+            f"discussions; {lost}"
+        )
+    if record == "branches" and len(held) and not run.branches:
+        raise UserError(
+            f"{run.directory / FILES[BranchRow]}: holds no branch of the finished discussions; {lost}"
+        )
 
 
 def _typed(rows: Sequence[tuple[object, ...]]) -> pd.DataFrame:

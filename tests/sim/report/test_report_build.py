@@ -220,3 +220,22 @@ def test_command_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert error.startswith("error: ")
     assert error.count("\n") == 1
     assert report_command([str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("record", "emptied"), [("decisions", "decisions"), ("branches", "decisions"), ("branches", "branches")]
+)
+def test_rows_that_were_lost_since_are_missed(
+    run_writer: Callable[[str], Any], record: str, emptied: str
+) -> None:
+    run = run_writer("lost")
+    run.task("a")
+    run.episode("rules", "a", 0, [0, 0], rounds=1, path="route@0", branches_evaluated=2)
+    run.decision("rules", "a", 1, [0.4, 0.5])
+    for path in ("", "route@0", "seek_evidence@1"):
+        run.branch("a", path)
+    directory = run.write(config=f"record: {record}\n")
+    build_report(directory)
+    (directory / f"{emptied}.jsonl").write_text("")
+    with pytest.raises(UserError, match=rf"{emptied}\.jsonl: holds (0 of the 1 decisions|no branch)"):
+        build_report(directory)
