@@ -14,9 +14,8 @@ _SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 
 
 def measure(config: BenchConfig) -> Iterator[Measurement]:
-    """Seconds to import `sim` and what a pipeline starts with, beyond Python itself, and to print its help."""
+    """Seconds to import what a pipeline starts with, beyond Python itself, and to print its help."""
     commands = {
-        "import sim": ([sys.executable, "-c", "import sim"], "< 0.5"),
         "import of all that a pipeline starts with": (
             [sys.executable, "-c", "import sim.studies.verbs"],
             "< 0.5",
