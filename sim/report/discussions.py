@@ -18,7 +18,7 @@ from sim.discussion.inputs import STATE_NAMES
 from sim.records.rows import BranchRow, DecisionRow, EpisodeRow, VoteRow
 from sim.report.clues import mention_finder
 from sim.report.frames import join, opening_path, prefixes, vote_path
-from sim.report.source import EVALUATION, Run
+from sim.report.source import EVALUATION, Run, shown_tasks
 from sim.tasks.task import HiddenProfileTask
 
 SIGNALS = (
@@ -28,8 +28,7 @@ SIGNALS = (
 _SIGNAL_COLUMNS = [STATE_NAMES.index(name) for name in SIGNALS]
 _CHUNK_BYTES = 300_000
 BUDGET_BYTES = 24_000_000
-MOST_TASKS = 1_000
-"""What a page may hold of discussions, so that it stays quick to build and to open."""
+"""What a page may hold of discussions, so that it stays quick to open."""
 
 Document: TypeAlias = dict[str, Any]
 
@@ -84,8 +83,7 @@ def _documents(run: Run) -> Iterator[tuple[str, Document]]:
 
 def _by_task(run: Run) -> dict[str, _TaskRows]:
     evaluated = [row for row in run.episodes if row.stage == EVALUATION]
-    shown = sorted({row.task for row in evaluated})[:MOST_TASKS]
-    found = {task: _TaskRows([], {}, {}, {}) for task in shown}
+    found = {task: _TaskRows([], {}, {}, {}) for task in shown_tasks({row.task for row in evaluated})}
     for episode in evaluated:
         if episode.task in found:
             found[episode.task].episodes.append(episode)

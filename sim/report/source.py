@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,6 +38,8 @@ EVALUATION = "evaluate"
 CALIBRATION = "calibrate"
 """Stages whose names begin so hold the calibration folds; their scores let ties be randomised."""
 GATE_SUFFIX = "+gate"
+MOST_TASKS = 1_000
+"""Test tasks that a page can show, so that it stays quick to build and to open."""
 _CARD_PARTS = ("training", "train_tasks", "validation_tasks", "statistics", "validation", "curve")
 _SAID = {RUNNING: "still running", INTERRUPTED: "interrupted"}
 
@@ -70,7 +72,7 @@ Cards: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory: rows in the order of their keys, test tasks by id, certificates by condition.
+    """One run directory: rows in the order of their keys, shown tasks by id, certificates by condition.
 
     Episodes are those of every stage; branches and votes those of the test tasks. Decisions, of which a study has
     most, are not held but read one after another. Model calls are read of groups of several models only.
@@ -122,7 +124,7 @@ def read_run(directory: str | Path, name: str | None = None) -> Run:
         episodes=tuple(sorted(episodes, key=lambda e: (e.stage, e.condition, e.task, e.seed))),
         branches=tuple(sorted(branches, key=lambda b: (b.task, b.seed, b.path))),
         votes=tuple(sorted(votes, key=lambda v: (v.task, v.seed, v.path))),
-        tasks={name: task for name, task in _tasks(path, made.get("data_hash")).items() if name in tested},
+        tasks=_tasks(path, made.get("data_hash"), set(shown_tasks(tested))),
         certificates=read_certificates(Path(config.get("from_run") or path) / "thresholds.json"),
         cards=read_cards(path / "controller"),
         config=config,
@@ -180,9 +182,15 @@ def read_cards(folder: Path) -> Cards:
     return {path.parent.name: card for path, card in cards.items()}
 
 
-def _tasks(directory: Path, recorded_hash: str | None) -> dict[str, HiddenProfileTask]:
+def shown_tasks(tested: Iterable[str]) -> list[str]:
+    """The test tasks whose discussions a page can show: the first by id."""
+    return sorted(tested)[:MOST_TASKS]
+
+
+def _tasks(directory: Path, recorded_hash: str | None, wanted: set[str]) -> dict[str, HiddenProfileTask]:
     path = directory / "tasks.json"
-    return {task.id: task for task in load_recorded_tasks(path, recorded_hash)} if path.exists() else {}
+    tasks = load_recorded_tasks(path, recorded_hash) if path.exists() else ()
+    return {task.id: task for task in tasks if task.id in wanted}
 
 
 def _object(path: Path) -> dict[str, Any]:
