@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,7 +22,6 @@ from sim.parsing import typed
 from sim.worlds.cognitive import Cognition
 from sim.worlds.language import LanguageSettings
 
-T = TypeVar("T")
 BASELINES = ("hidden_pre", "hidden_post", "full_info")
 GATE_SUFFIX = "+gate"
 SCREEN_SUFFIX = "+screen"
@@ -439,15 +438,7 @@ def _check_horizon(horizon: Horizon) -> None:
 
 def parse(data: Mapping[str, Any]) -> StudyConfig:
     """The typed configuration; UserError with the path of the first wrong key or value."""
-    return converted(data, StudyConfig, "config")
-
-
-def converted(data: object, kind: type[T], where: str) -> T:
-    """Plain data as a typed object; UserError with `where` and the path of the first wrong key or value."""
-    try:
-        return typed(data, kind)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
+    return typed(data, StudyConfig, "config")
 
 
 def identity_hash(data: Mapping[str, Any]) -> str:

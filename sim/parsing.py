@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
+import msgspec.inspect
 
 from sim.errors import UserError, shown
 
@@ -21,12 +22,14 @@ _ANY = "[...]"
 SEEDS = range(2**63)
 
 
-def typed(data: object, kind: type[T], strict: bool = True) -> T:
-    """`data` as a `kind`. UserError with the path of the first wrong key or value, what it is and what it may be."""
+def typed(data: object, kind: type[T], where: str = "", strict: bool = True) -> T:
+    """`data` as a `kind`. UserError with `where` it stands, the path of the first wrong key or value, what it is and
+    what it may be."""
     try:
         return msgspec.convert(data, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise UserError(_readable(str(error), data, kind)) from error
+        text = _readable(str(error), data, kind)
+        raise UserError(f"{where}: {text}" if where else text) from error
 
 
 def check_seed(name: str, seed: int) -> None:
@@ -82,8 +85,6 @@ def _value(data: Any, steps: list[str]) -> str:
 
 def _types_at(kind: type, steps: list[str]) -> list[Any]:
     """The types that may stand at a path, unions spread out."""
-    import msgspec.inspect
-
     places = list(_spread(msgspec.inspect.type_info(kind)))
     for step in steps:
         places = [inner for place in places for found in _below(place, step) for inner in _spread(found)]

@@ -14,17 +14,14 @@ from rich.table import Table
 
 from sim.bench.config import BENCHES, BenchConfig
 from sim.bench.measure import Measurement, machine
-from sim.errors import UserError
+from sim.parsing import typed
 from sim.records.run_dir import write_text
 
 
 def run_bench(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> None:
     """Measure, print the table as it grows, and write bench.json and bench.md anew after every sub-bench, so that
     one that cannot run (without vLLM, say) loses none of the others."""
-    try:
-        config = msgspec.convert(data, BenchConfig, strict=True)
-    except msgspec.ValidationError as error:
-        raise UserError(f"config: {error}") from error
+    config = typed(data, BenchConfig, "config")
     console = Console()
     found: list[Measurement] = []
     console.print(machine())

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from sim.captain.sandbox import ExecutorName, Limits
-from sim.config import ConformalConfig, converted
+from sim.config import ConformalConfig
 from sim.discussion.ending import Stop
 from sim.discussion.objective import Objective
 from sim.errors import UserError, shown
+from sim.parsing import typed
 
 Speaker: TypeAlias = Literal["rules", "llm", "round_robin", "random", "controlled"]
 Scenario: TypeAlias = Literal[
@@ -166,7 +167,7 @@ class CaptainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The settings of a condition: the study's with its own in their place."""
         own = self.conditions[condition].settings
         merged = _merged(msgspec.to_builtins(self.captain), own)
-        return converted(merged, Settings, f"conditions.{condition}.settings")
+        return typed(merged, Settings, f"conditions.{condition}.settings")
 
 
 def _merged(base: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,4 +183,4 @@ def parse(data: Mapping[str, Any]) -> CaptainConfig:
     """The typed configuration; UserError with the path of the first wrong key or value."""
     conditions = data.get("conditions") or _USUAL
     reference = data.get("reference") or next(iter(conditions))
-    return converted({**data, "conditions": conditions, "reference": reference}, CaptainConfig, "config")
+    return typed({**data, "conditions": conditions, "reference": reference}, CaptainConfig, "config")

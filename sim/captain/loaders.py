@@ -71,9 +71,10 @@ class Entry:
         return str(self.fields.get(name) or "")
 
 
-def _entries(path: Path, pattern: str = "*") -> Iterator[Entry]:
-    """The objects of a file, or of the files of a folder that have such a name."""
-    files = sorted(path.rglob(pattern)) if path.is_dir() else [path]
+def _entries(path: Path, pattern: str = "*", but: str | None = None) -> Iterator[Entry]:
+    """The objects of a file, or of the files of a folder that have such a name `but` not such another."""
+    named = path.rglob(pattern) if path.is_dir() else [path]
+    files = sorted(file for file in named if but is None or not file.match(but))
     if not files:
         raise UserError(f"problems: {path} holds no {pattern}; give the folder of the published files")
     return (Entry(file, i, fields) for file in files for i, fields in enumerate(_records(file)))
@@ -164,9 +165,7 @@ def dabench(path: Path) -> Iterator[Problem]:
 
 def scibench(path: Path) -> Iterator[Problem]:
     """SciBench (Wang 2023): JSON lists of problems whose answer is a number with a unit; 5% tolerance."""
-    for entry in _entries(path, "*.json"):
-        if entry.path.stem.endswith("_sol"):
-            continue
+    for entry in _entries(path, "*.json", but="*_sol.json"):
         value = float(str(entry["answer_number"]).replace("−", "-").replace(",", ""))
         scale, unit = _scaled_unit(entry.text("unit"))
         identity = (entry.text("problemid") or str(entry.place)).strip()

@@ -105,10 +105,7 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def parse_model(data: Mapping[str, Any]) -> ModelConfig:
     """The typed model; UserError naming the first wrong key or value."""
-    try:
-        return typed(data, ModelConfig)
-    except UserError as error:
-        raise UserError(f"config: model: {error}") from error
+    return typed(data, ModelConfig, "config: model")
 
 
 def check_found(model: ModelConfig, found: Capabilities) -> None:

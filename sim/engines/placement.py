@@ -88,11 +88,7 @@ def _at_least_one(config: _Server, *names: str) -> None:
 
 def parse_server(data: Mapping[str, Any]) -> ServerConfig:
     """The typed configuration; UserError naming the first wrong key or value."""
-    try:
-        found: ServerConfig = typed(data, cast("type[ServerConfig]", ServerConfig))
-    except UserError as error:
-        raise UserError(f"config: server: {error}") from error
-    return found
+    return typed(data, cast("type[ServerConfig]", ServerConfig), "config: server")
 
 
 def interpreter(config: ServerConfig) -> str:

@@ -76,7 +76,7 @@ def _decisions(run: Run, said: Mapping[Key, Cost] | None) -> pd.DataFrame:
     """One line per decision with what its branches not taken cost, read a chunk at a time; the last line written
     of each decision counts."""
     same: dict[str, str] = {}
-    rows = iter((*_decision(row, same), *_counterfactual(row, said)) for row in run.iter_decisions())
+    rows = ((*_decision(row, same), *_counterfactual(row, said)) for row in run.iter_decisions())
     chunks = [_typed(())]
     while chunk := tuple(islice(rows, _CHUNK)):
         chunks.append(_typed(chunk))

@@ -31,6 +31,12 @@ def has_arms(data: Mapping[str, Any]) -> bool:
     return (path / CONFIG).is_file() and bool(read_config(path).get("arms"))
 
 
+def separate_studies(data: Mapping[str, Any]) -> dict[str, StudyConfig]:
+    """The studies of a new configuration by name: the one that it is, or its arms, each by itself."""
+    arms = arm_configs({**data, "transfer": False}, Path("arms")) if data["arms"] else {data["name"]: data}
+    return {name: parse({**content, "resume": None}) for name, content in arms.items()}
+
+
 def run_arms(
     data: Mapping[str, Any], overridden: Mapping[str, Any], stages: tuple[str, ...], run: RunArm
 ) -> Path:

@@ -89,10 +89,7 @@ def run_certificates(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> 
 
 def parse_certificates(data: Mapping[str, Any]) -> CertificateStudy:
     """The typed configuration; UserError naming what is wrong."""
-    try:
-        return typed(data, CertificateStudy)
-    except UserError as error:
-        raise UserError(f"config: {error}") from error
+    return typed(data, CertificateStudy, "config")
 
 
 def coverage_table(config: CertificateStudy) -> pd.DataFrame:

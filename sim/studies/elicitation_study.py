@@ -80,10 +80,7 @@ class Asked:
 
 def parse_elicitation(data: Mapping[str, Any]) -> ElicitationStudy:
     """The typed configuration; UserError naming what is wrong."""
-    try:
-        return typed(data, ElicitationStudy)
-    except UserError as error:
-        raise UserError(f"config: {error}") from error
+    return typed(data, ElicitationStudy, "config")
 
 
 def run_elicitation(data: Mapping[str, Any], overridden: Mapping[str, Any]) -> Path:

@@ -4,16 +4,16 @@ the call log.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 
 from controllers.registry import PROMPTED
 from sim.config import LanguageWorldConfig, StudyConfig
-from sim.engines.models import check_found, parse_model
+from sim.engines.models import ModelConfig, check_found, parse_model
 from sim.engines.protocol import Capabilities, Engine, EngineDown
 from sim.engines.scripted import SCRIPTED, ScriptedEngine, ScriptedEngineConfig
 from sim.errors import UserError
@@ -24,7 +24,6 @@ from sim.worlds.branch_store import BranchStore
 from sim.worlds.group import Group
 from sim.worlds.language import LanguageWorld
 
-C = TypeVar("C")
 Served: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
 """An engine's and a model's configuration."""
 OWN = ""
@@ -106,50 +105,41 @@ def check_served(config: StudyConfig) -> None:
 
 def engine_settings(engine: Mapping[str, Any]) -> msgspec.Struct:
     """The typed settings of an engine; UserError naming a wrong key or an unknown kind."""
-    settings = {key: value for key, value in engine.items() if key != "kind"}
+    return _typed_settings(engine, _kind(engine)[0])
+
+
+def make_engine(engine: Mapping[str, Any], model: Mapping[str, Any]) -> Engine:
+    """The engine of a configuration, not started yet; UserError naming a wrong key or an unknown kind."""
+    chosen = parse_model(model)
+    settings, make = _kind(engine)
+    return make(chosen, _typed_settings(engine, settings))
+
+
+def _kind(engine: Mapping[str, Any]) -> tuple[type[msgspec.Struct], Callable[[ModelConfig, Any], Engine]]:
+    """The type of an engine's settings, and what makes the engine of a model and of them."""
     kind = engine.get("kind")
     if kind == "transformers_local":
-        from sim.engines.transformers_local import LocalEngineConfig
+        from sim.engines.transformers_local import LocalEngineConfig, TransformersEngine
 
-        return _parsed(settings, LocalEngineConfig)
+        return LocalEngineConfig, TransformersEngine
     if kind == "openai_server":
-        from sim.engines.openai_server import ServerEngineConfig
+        from sim.engines.openai_server import OpenAIServerEngine, ServerEngineConfig
 
-        return _parsed(settings, ServerEngineConfig)
+        return ServerEngineConfig, OpenAIServerEngine
     if kind == "vllm_inprocess":
-        from sim.engines.vllm_inprocess import InprocessEngineConfig
+        from sim.engines.vllm_inprocess import InprocessEngine, InprocessEngineConfig
 
-        return _parsed(settings, InprocessEngineConfig)
+        return InprocessEngineConfig, InprocessEngine
     if kind == "scripted":
-        return _parsed(settings, ScriptedEngineConfig)
+        return ScriptedEngineConfig, _scripted
     raise UserError(
         f"engine.kind is {kind!r}; it must be transformers_local, openai_server, vllm_inprocess or scripted"
     )
 
 
-def make_engine(engine: Mapping[str, Any], model: Mapping[str, Any]) -> Engine:
-    """The engine of a configuration, not started yet; UserError naming a wrong key or an unknown kind."""
-    chosen: Any = parse_model(model)
-    settings: Any = engine_settings(engine)
-    if engine["kind"] == "transformers_local":
-        from sim.engines.transformers_local import TransformersEngine
-
-        return TransformersEngine(chosen, settings)
-    if engine["kind"] == "openai_server":
-        from sim.engines.openai_server import OpenAIServerEngine
-
-        return OpenAIServerEngine(chosen, settings)
-    if engine["kind"] == "vllm_inprocess":
-        from sim.engines.vllm_inprocess import InprocessEngine
-
-        return InprocessEngine(chosen, settings)
-    return ScriptedEngine(
-        capabilities=msgspec.structs.replace(SCRIPTED, model=chosen.name, alternation=False)
-    )
+def _scripted(model: ModelConfig, settings: ScriptedEngineConfig) -> Engine:
+    return ScriptedEngine(capabilities=msgspec.structs.replace(SCRIPTED, model=model.name, alternation=False))
 
 
-def _parsed(settings: Mapping[str, Any], kind: type[C]) -> C:
-    try:
-        return typed(settings, kind)
-    except UserError as error:
-        raise UserError(f"config: engine: {error}") from error
+def _typed_settings(engine: Mapping[str, Any], kind: type[msgspec.Struct]) -> msgspec.Struct:
+    return typed({key: value for key, value in engine.items() if key != "kind"}, kind, "config: engine")

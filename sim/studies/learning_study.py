@@ -118,10 +118,7 @@ def parse_learning(data: Mapping[str, Any]) -> LearningStudy:
     """The typed configuration; UserError naming what is wrong, in a recipe too."""
     if data["world"].get("kind") == "language":
         raise UserError("world is language; this study redraws every branch many times: use world=cognitive")
-    try:
-        config = typed(data, LearningStudy)
-    except UserError as error:
-        raise UserError(f"config: {error}") from error
+    config = typed(data, LearningStudy, "config")
     for recipe in config.recipes:
         config.settings(recipe, 0)
     return config

@@ -71,11 +71,14 @@ def new_run(data: Mapping[str, Any], check: Check) -> tuple[Path, StudyConfig]:
     return directory, config
 
 
-def checked_tasks(config: StudyConfig, check: Check) -> Tasks:
-    """The tasks of a study whose configuration, split and sources have all been found to be sound."""
+def checked_tasks(
+    config: StudyConfig, check: Check, make: Callable[[TaskConfig], Tasks] | None = None
+) -> Tasks:
+    """The tasks of a study whose configuration, split and sources have all been found to be sound; `make` makes them
+    instead of `make_tasks`."""
     check(config)
     check_config(config)
-    tasks = make_tasks(config.task)
+    tasks = (make or make_tasks)(config.task)
     check_folds(config, make_folds(tasks, config))
     return tasks
 

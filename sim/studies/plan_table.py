@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sim.config import LanguageWorldConfig, SeatsConfig, StudyConfig, parse
+from sim.config import LanguageWorldConfig, SeatsConfig, StudyConfig
 from sim.engines.models import parse_model
-from sim.studies.arms import arm_configs
+from sim.studies.arms import separate_studies
 from sim.studies.opening import Check, checked_tasks
 from sim.studies.plan import Cost, Line, plan
 from sim.studies.progress import Reporter
@@ -88,12 +87,11 @@ def print_plan(
 
 def rehearsed(data: Mapping[str, Any], stages: tuple[str, ...], check: Check) -> list[Arm]:
     """The study, or its arms; those that differ in nothing but the model are rehearsed once."""
-    configs = arm_configs({**data, "transfer": False}, Path("arms")) if data["arms"] else {data["name"]: data}
+    configs = separate_studies(data)
     known: dict[bytes, list[Line]] = {}
     arms = []
     with Reporter(bool(data["progress"])).stage("plan", len(configs)) as advance:
-        for name, content in configs.items():
-            config = parse({**content, "resume": None})
+        for name, config in configs.items():
             tasks = checked_tasks(config, check)
             key = _alike(config, tasks)
             if key not in known:

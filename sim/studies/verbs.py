@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,14 @@ from sim.config import StudyConfig, TaskConfig, parse
 from sim.errors import UserError
 from sim.records.run_dir import tracked
 from sim.records.store import RunStore
-from sim.studies.arms import arm_configs, has_arms, run_arms
+from sim.studies.arms import has_arms, run_arms, separate_studies
 from sim.studies.blocking import wait_for
-from sim.studies.checks import check_config, check_folds
+from sim.studies.checks import check_config
 from sim.studies.conditions import check_behaviour
-from sim.studies.opening import make_tasks, new_run, opened, replayed, resumed_run
+from sim.studies.opening import checked_tasks, make_tasks, new_run, opened, replayed, resumed_run
 from sim.studies.progress import Reporter
 from sim.studies.stages import calibrate_all, evaluate, explore, screen_all, train
-from sim.studies.study import Tasks, make_folds
+from sim.studies.study import Tasks
 from sim.tasks import write_tasks
 
 
@@ -28,10 +28,7 @@ def run_stages(data: Mapping[str, Any], overridden: Mapping[str, Any], stages: t
     A study of several arms runs them all, each in a directory of its own below. A replay asked for on the command
     line starts from the recorded configuration. With `plan` the cost is printed instead, and nothing is written.
     """
-
-    def check(config: StudyConfig) -> None:
-        check_prerequisites(config, stages)
-
+    check = partial(check_prerequisites, stages=stages)
     if data["plan"]:
         if data["resume"] is not None:
             raise UserError(
@@ -80,12 +77,12 @@ def check_study(data: Mapping[str, Any], stages: tuple[str, ...]) -> None:
     if data["resume"] is not None:
         parse(data)
         return
-    contents = arm_configs({**data, "transfer": False}, Path("arms")).values() if data["arms"] else [data]
-    for config in [parse({**content, "resume": None}) for content in contents]:
-        check_prerequisites(config, stages)
-        check_config(config)
-        if config.task.source != "hub":
-            check_folds(config, make_folds(_tasks_of(config.task), config))
+    for config in separate_studies(data).values():
+        if config.task.source == "hub":
+            check_prerequisites(config, stages)
+            check_config(config)
+        else:
+            checked_tasks(config, partial(check_prerequisites, stages=stages), _tasks_of)
 
 
 @lru_cache(maxsize=4)

@@ -54,10 +54,7 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def parse_resources(settings: Mapping[str, Any], where: str) -> Resources:
     """The typed resources; UserError naming the first wrong key or value of the settings at `where`."""
-    try:
-        return typed(settings, Resources)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
+    return typed(settings, Resources, where)
 
 
 class CellJob:

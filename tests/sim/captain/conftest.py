@@ -23,10 +23,10 @@ from sim.captain.retrieval import BM25, Retriever, Scorer
 from sim.captain.room import Member, Room, Team
 from sim.captain.sandbox import Limits, Sandbox, make_sandbox
 from sim.captain.toolbox import BUILT_IN, NO_TOOLS, Toolbox, read_tools
-from sim.config import converted
 from sim.engines.protocol import ChatRequest, ChooseRequest
 from sim.engines.scripted import SCRIPTED, ScriptedEngine
 from sim.errors import UserError
+from sim.parsing import typed
 from sim.records.captain_rows import CaptainCallRow, CaptainEventRow, Identity
 
 _WHO = {
@@ -181,7 +181,7 @@ def stage() -> Callable[..., Stage]:
             else Playbook({k: list(v) for k, v in playbook.items()})
         )
         engine = book.engine()
-        chosen = converted(settings, Settings, "settings")
+        chosen = typed(settings, Settings, "settings")
         calls: list[CaptainCallRow] = []
         events: list[CaptainEventRow] = []
         who = Identity("captain", problem.scenario, problem.id, 0, "x")
